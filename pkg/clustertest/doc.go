@@ -27,7 +27,7 @@
 //	born=DURATION           the age
 //	cordoned
 //	notready                since a second
-//	taint=KEY               effect NoSchedule
+//	taint=KEY  taint=KEY=VALUE  effect NoSchedule
 //	label=KEY=VALUE  without=KEY  annotation=KEY=VALUE
 //
 // A workload has a pod for each PLACE: a node, !NODE (terminating), ~NODE (released from its

@@ -101,8 +101,9 @@ func NewNode(name, capacity, pool string, options ...string) *v1.Node {
 		node.Status.Conditions[0].Status = v1.ConditionFalse
 		node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(Now.Add(-time.Second))
 	}
-	if key, given := o.get("taint"); given {
-		node.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}}
+	if text, given := o.get("taint"); given {
+		key, value, _ := strings.Cut(text, "=")
+		node.Spec.Taints = []v1.Taint{{Key: key, Value: value, Effect: v1.TaintEffectNoSchedule}}
 	}
 	if key, given := o.get("without"); given {
 		delete(node.Labels, key)

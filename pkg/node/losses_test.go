@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
@@ -124,34 +125,37 @@ func TestWithdrawnNotice(t *testing.T) {
 // The controller's own taint is not a notice of the cloud. Every other taint with the same key is.
 func TestOwnMark(t *testing.T) {
 	taint := v1.Taint{Key: spot.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}
-	unreachable, evicting, empty := taint, taint, taint
-	unreachable.Value, evicting.Effect, empty.Value = node.UnreachableReason, v1.TaintEffectNoExecute, ""
+	unreachable, soft, evicting, empty := taint, taint, taint, taint
+	unreachable.Value, soft.Effect, evicting.Effect, empty.Value = node.UnreachableReason, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute, ""
 	for name, test := range map[string]struct {
 		state  string
 		taints []v1.Taint
-		want   bool
 
+		wantSignal     decision.SignalClass
 		wantDisruption node.Disruption
 	}{
-		"advisory":                            {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, true, node.NotDisrupted},
-		"reclaim":                             {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, false, node.NotDisrupted},
-		"unreachable":                         {`{"class":"reclaim","taint":"not-ready"}`, []v1.Taint{unreachable}, false, node.Unreachable},
-		"reachable again":                     {`{"class":"reclaim","taint":"not-ready"}`, nil, false, node.NotDisrupted},
-		"unreachable, taint of another actor": {``, []v1.Taint{unreachable}, false, node.Reclaimed},
-		"taint of another actor":              {`{"class":"advisory","taint":"y"}`, []v1.Taint{taint}, false, node.Reclaimed},
-		"another effect":                      {`{"class":"advisory","taint":"x"}`, []v1.Taint{evicting}, false, node.Reclaimed},
-		"two taints":                          {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint, evicting}, true, node.Reclaimed},
-		"the taint is missing":                {`{"class":"advisory","taint":"x"}`, nil, false, node.NotDisrupted},
-		"no taint of its own":                 {`{"class":"advisory"}`, []v1.Taint{empty}, false, node.Reclaimed},
-		"does not parse":                      {`{`, []v1.Taint{taint}, false, node.Reclaimed},
+		"advisory":                            {`{"class":"advisory","taint":"x"}`, []v1.Taint{soft}, decision.Advisory, node.NotDisrupted},
+		"advisory, of an earlier version":     {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, decision.Advisory, node.NotDisrupted},
+		"drain":                               {`{"class":"drain","taint":"x"}`, []v1.Taint{taint}, decision.Drain, node.NotDisrupted},
+		"reclaim":                             {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, decision.Reclaim, node.NotDisrupted},
+		"unreachable":                         {`{"class":"reclaim","taint":"not-ready"}`, []v1.Taint{unreachable}, decision.Reclaim, node.Unreachable},
+		"reachable again":                     {`{"class":"reclaim","taint":"not-ready"}`, nil, decision.NoSignal, node.NotDisrupted},
+		"unreachable, taint of another actor": {``, []v1.Taint{unreachable}, decision.Reclaim, node.Reclaimed},
+		"taint of another actor":              {`{"class":"advisory","taint":"y"}`, []v1.Taint{taint}, decision.Reclaim, node.Reclaimed},
+		"soft taint of another actor":         {`{"class":"advisory","taint":"y"}`, []v1.Taint{soft}, decision.Reclaim, node.Reclaimed},
+		"another effect":                      {`{"class":"advisory","taint":"x"}`, []v1.Taint{evicting}, decision.Reclaim, node.Reclaimed},
+		"two taints":                          {`{"class":"advisory","taint":"x"}`, []v1.Taint{soft, evicting}, decision.Reclaim, node.Reclaimed},
+		"the taint is missing":                {`{"class":"advisory","taint":"x"}`, nil, decision.NoSignal, node.NotDisrupted},
+		"no taint of its own":                 {`{"class":"advisory"}`, []v1.Taint{empty}, decision.Reclaim, node.Reclaimed},
+		"does not parse":                      {`{`, []v1.Taint{taint}, decision.Reclaim, node.Reclaimed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{spot.InterruptionStateAnnotation: test.state}}}
 			n.Spec.Taints = test.taints
-			if got := node.MarkedAdvisory(n); got != test.want {
-				t.Errorf("MarkedAdvisory = %t, want %t", got, test.want)
+			reader := &node.Reader{Policy: &decision.Policy{}, Signals: providers.Signals()}
+			if got, _ := reader.Read(n, at); got.Signal != test.wantSignal {
+				t.Errorf("Signal = %s, want %s", got.Signal, test.wantSignal)
 			}
-			reader := &node.Reader{Signals: providers.Signals()}
 			if got := reader.Disruption(n, at); got != test.wantDisruption {
 				t.Errorf("Disruption = %d, want %d", got, test.wantDisruption)
 			}

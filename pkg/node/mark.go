@@ -21,14 +21,15 @@ type ControllerMark struct {
 	// Class is the decision.SignalClass that the controller marked the node for, or "" if the node
 	// is no longer marked.
 	Class string `json:"class,omitempty"`
-	// Taint is the value of the controller's taint, whose effect is NoSchedule. It is "" if the
-	// controller has no taint on the node.
+	// Taint is the value of the controller's taint, or "" if the controller has no taint on the
+	// node. The effect is PreferNoSchedule for the class advisory, and NoSchedule otherwise.
 	Taint string `json:"taint,omitempty"`
 }
 
-// Wrote reports whether the controller wrote the taint.
+// Wrote reports whether the controller wrote the taint. Earlier versions wrote NoSchedule for every
+// class, so both effects count.
 func (m *ControllerMark) Wrote(t *v1.Taint) bool {
-	return m.Taint != "" && t.Key == spot.InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value == m.Taint
+	return m.Taint != "" && t.Key == spot.InterruptionTaint && t.Effect != v1.TaintEffectNoExecute && t.Value == m.Taint
 }
 
 func (m *ControllerMark) isOn(node *v1.Node) bool {
@@ -44,21 +45,18 @@ func readControllerMark(node *v1.Node) (m ControllerMark) {
 	return m
 }
 
-// MarkedAdvisory reports whether the controller marked the node for an advisory signal only, so the
-// node may survive.
-func MarkedAdvisory(node *v1.Node) bool {
-	m := readControllerMark(node)
-	return m.Class == decision.Advisory.String() && m.isOn(node)
-}
-
-// repeatsDrain reports whether the signal is on the node only because the controller's own taint
-// repeats a signal of the class Drain.
-func repeatsDrain(s *providers.Signal, node *v1.Node) bool {
-	if s.Key != spot.InterruptionTaint {
-		return false
+// classOn returns the class of a signal on a node of this capacity type. The controller's own taint
+// repeats another signal, and has its class.
+func classOn(s *providers.Signal, node *v1.Node, capacity decision.CapacityType) decision.SignalClass {
+	if s.Key == spot.InterruptionTaint {
+		own := readControllerMark(node)
+		for _, repeated := range []decision.SignalClass{decision.Advisory, decision.Drain} {
+			if own.Class == repeated.String() && !hasForeignSignal(s, node, own) {
+				return repeated
+			}
+		}
 	}
-	own := readControllerMark(node)
-	return own.Class == decision.Drain.String() && !hasForeignSignal(s, node, own)
+	return s.ClassOn(node, capacity)
 }
 
 // hasForeignSignal reports whether the signal is on the node because of a mark that the controller

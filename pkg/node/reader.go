@@ -95,11 +95,8 @@ func (r *Reader) Announcements(node *v1.Node, capacity decision.CapacityType, no
 	for i := range r.Signals {
 		s := &r.Signals[i]
 		if since, on := s.PresentSince(node); on {
-			class := s.ClassOn(node, capacity)
-			if repeatsDrain(s, node) {
-				class = decision.Drain
-			}
-			all = append(all, Announcement{Name: s.String(), Class: class, Since: since, Notice: s.Notice, Timed: s.Notice > 0, Signal: s})
+			all = append(all, Announcement{Name: s.String(), Class: classOn(s, node, capacity), Since: since,
+				Notice: s.Notice, Timed: s.Notice > 0, Signal: s})
 		}
 	}
 	if node.DeletionTimestamp != nil {

@@ -9,10 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -148,10 +146,7 @@ func (r *Room) siteNamed(name string) *site {
 // not: a floor may be waiting for it, and the controller moves no pod to a node of unknown capacity
 // type.
 func open(n *snapshot.Node) bool {
-	isOwnTaint := func(t v1.Taint) bool { return t.Key == spot.InterruptionTaint }
-	settled := n.Facts.Capacity.Source != decision.Settling
-	return node.Ready(n.Node) && settled && !n.Spec.Unschedulable && n.Facts.Signal < decision.Drain &&
-		!slices.ContainsFunc(n.Spec.Taints, isOwnTaint)
+	return node.Ready(n.Node) && n.Facts.Capacity.Source != decision.Settling && n.Remains()
 }
 
 // Replace finds the node on which the scheduler would place a replacement of p after p no longer

@@ -473,6 +473,15 @@ func cases() map[string]scenario {
 			want:  answers{"od": "", "preempted": "", "itn": "", "frozen": usedUp(0, 0, "alone"), "stopped": reclaimed},
 			first: []string{"od"},
 		},
+		"a node that the controller has marked for an advisory signal is the last": {
+			objects: objects(onDemand("od", event("Freeze Scheduled"), taint("spot-aware-scheduler.io/interruption", v1.TaintEffectPreferNoSchedule),
+				func(n *v1.Node) {
+					n.Spec.Taints[0].Value = "VMEventScheduled"
+					n.Annotations[spot.InterruptionStateAnnotation] = `{"class":"advisory","taint":"VMEventScheduled"}`
+				}), spotNode("sp"), web(3)),
+			pod:  next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
+		},
 		"a node with an advisory signal is the last": {
 			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spotNode("sp"), web(3)),
 			pod:     next(),

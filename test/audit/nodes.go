@@ -144,7 +144,7 @@ func (p *Policy) signal(n *corev1.Node, spot bool, now time.Time) string {
 		return "deletionTimestamp"
 	}
 	for _, s := range p.signals {
-		if !s.advisory && (spot || !s.onlySpot) && s.on(n) {
+		if !s.advisory && (spot || !s.onlySpot) && s.on(n) && !(s.key == ownTaint && markedAdvisory(n)) {
 			return string(s.kind) + " " + s.key
 		}
 	}
@@ -152,6 +152,15 @@ func (p *Policy) signal(n *corev1.Node, spot bool, now time.Time) string {
 		return "condition Ready"
 	}
 	return ""
+}
+
+// markedAdvisory reports whether the own taint on a node is the mark of spot-controller for an
+// advisory signal, which excludes no pods.
+func markedAdvisory(n *corev1.Node) bool {
+	return strings.Contains(n.Annotations["spot-aware-scheduler.io/interruption-state"], `"class":"advisory"`) &&
+		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == ownTaint && t.Effect != corev1.TaintEffectPreferNoSchedule
+		})
 }
 
 func (s signal) on(n *corev1.Node) bool {

@@ -87,7 +87,7 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
-	const spot = "unlabeledNodes: Spot"
+	const spot, state = "unlabeledNodes: Spot", "spot-aware-scheduler.io/interruption-state"
 	taintOf := func(key string) func(*corev1.Node) {
 		return func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: key, Value: "any", Effect: corev1.TaintEffectPreferNoSchedule}}
@@ -107,9 +107,17 @@ func TestSignals(t *testing.T) {
 		edit func(*corev1.Node)
 		want bool
 	}{
-		"none":                               {edit: func(*corev1.Node) {}},
-		"cordoned":                           {edit: func(n *corev1.Node) { n.Spec.Unschedulable = true }},
-		"our own":                            {edit: taintOf("spot-aware-scheduler.io/interruption"), want: true},
+		"none":     {edit: func(*corev1.Node) {}},
+		"cordoned": {edit: func(n *corev1.Node) { n.Spec.Unschedulable = true }},
+		"our own":  {edit: taintOf("spot-aware-scheduler.io/interruption"), want: true},
+		"our own, for an advisory": {edit: func(n *corev1.Node) {
+			taintOf("spot-aware-scheduler.io/interruption")(n)
+			n.Annotations = map[string]string{state: `{"class":"advisory","taint":"any"}`}
+		}},
+		"our own, for a drain": {edit: func(n *corev1.Node) {
+			taintOf("spot-aware-scheduler.io/interruption")(n)
+			n.Annotations = map[string]string{state: `{"class":"drain","taint":"any"}`}
+		}, want: true},
 		"NTH interruption":                   {args: spot, edit: taintOf("aws-node-termination-handler/spot-itn"), want: true},
 		"NTH rebalance is advisory":          {edit: taintOf("aws-node-termination-handler/rebalance-recommendation")},
 		"NTH maintenance":                    {edit: taintOf("aws-node-termination-handler/scheduled-maintenance"), want: true},

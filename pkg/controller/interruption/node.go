@@ -147,7 +147,7 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 // this, the taint would itself count as a signal and stay when the other signals end.
 func (p *planner) unrecordedTaint(n *snapshot.Node) string {
 	own := slices.IndexFunc(n.Spec.Taints, func(t v1.Taint) bool {
-		return t.Key == spot.InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value != ""
+		return t.Key == spot.InterruptionTaint && t.Effect != v1.TaintEffectNoExecute && t.Value != ""
 	})
 	if own < 0 || !slices.ContainsFunc(p.reader.Announcements(n.Node, n.Facts.Capacity.Type, p.at), func(a node.Announcement) bool {
 		return !strings.Contains(a.Name, spot.InterruptionTaint) && taintValue(a) == n.Spec.Taints[own].Value

@@ -24,7 +24,7 @@ func TestPausedTaint(t *testing.T) {
 	}{
 		"everything":          {taint: awsReclaim, ready: v1.ConditionTrue, want: "+120 state", after: "spot-itn:NoSchedule +120 state"},
 		"reclaims":            {taint: awsReclaim, ready: v1.ConditionTrue, only: safety.Reclaim, want: "+120 state", after: "spot-itn:NoSchedule +120 state"},
-		"advisories":          {taint: awsAdvisory, ready: v1.ConditionTrue, only: safety.Advisory, want: "state", after: "rebalance-recommendation:NoSchedule state"},
+		"advisories":          {taint: awsAdvisory, ready: v1.ConditionTrue, only: safety.Advisory, want: "state", after: "rebalance-recommendation:PreferNoSchedule state"},
 		"another cause":       {taint: awsReclaim, ready: v1.ConditionTrue, only: safety.Heal, want: "spot-itn:NoSchedule +120 state", after: "spot-itn:NoSchedule +120 state"},
 		"tainted before":      {taint: awsReclaim, ready: v1.ConditionTrue, before: "spot-itn:NoSchedule +120 state", want: "spot-itn:NoSchedule +120 state", after: "spot-itn:NoSchedule +120 state"},
 		"not of reclaims":     {taint: awsReclaim, ready: v1.ConditionTrue, only: safety.Unreachable, want: "spot-itn:NoSchedule +120 state", after: "spot-itn:NoSchedule +120 state"},

@@ -132,6 +132,12 @@ func (w *world) stayers() {
 	tolerate("ends-first", long(v1.TaintNodeUnreachable), long("", 60))
 }
 
+// earlierAdvisory adds the mark that the controller of an earlier version wrote.
+func (w *world) earlierAdvisory() {
+	w.taint(own, "rebalance-recommendation", nil)
+	w.annotate(spot.InterruptionStateAnnotation, `{"class":"advisory","taint":"rebalance-recommendation","advisorySince":"`+deadline(0)+`"}`)
+}
+
 func (w *world) annotate(key, value string) { w.node.Annotations[key] = value }
 
 func (w *world) ready(status v1.ConditionStatus) {
@@ -254,7 +260,7 @@ func TestOneNode(t *testing.T) {
 
 		"Azure, another event": {func(w *world) { w.settings.Interruption.Advisory.Enabled = false; w.event("Freeze Scheduled", 0) }, "", "", nil},
 		"Azure, another event, with advisory": {func(w *world) { w.event("Freeze Scheduled", 0) },
-			"web-0 advisory", "VMEventScheduled:NoSchedule state", []string{spot.ReasonAdvisory}},
+			"web-0 advisory", "VMEventScheduled:PreferNoSchedule state", []string{spot.ReasonAdvisory}},
 		"on-demand: a reclaim signal is advisory": {func(w *world) {
 			w.onDemand = true
 			w.settings.Interruption.Advisory.Enabled = false
@@ -386,7 +392,7 @@ func TestOneNode(t *testing.T) {
 			"spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 
 		"advisory: one of a workload": {func(w *world) { w.taint(awsAdvisory, "x", nil); w.add(w.pod("api", "StatefulSet")) },
-			"api advisory, web-0 advisory", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvisory}},
+			"api advisory, web-0 advisory", "rebalance-recommendation:PreferNoSchedule state", []string{spot.ReasonAdvisory}},
 		"advisory: which pods": {func(w *world) {
 			w.taint(awsAdvisory, "x", nil)
 			w.add(w.pod("job", "Job"))
@@ -397,7 +403,7 @@ func TestOneNode(t *testing.T) {
 			unknown.Workload, unknown.Revision = nil, nil
 			w.pods[1].DeletionTimestamp = at(0)
 			w.pods[0].Revision.Pods = w.pods[:1]
-		}, "", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvisory}},
+		}, "", "rebalance-recommendation:PreferNoSchedule state", []string{spot.ReasonAdvisory}},
 		"pods of selected namespaces": {func(w *world) {
 			w.settings.Selects = func(namespace string) bool { return namespace == "mail" }
 			w.taint(awsReclaim, "x", nil)
@@ -407,7 +413,7 @@ func TestOneNode(t *testing.T) {
 			w.settings.Selects = func(namespace string) bool { return namespace == "mail" }
 			w.taint(awsAdvisory, "x", nil)
 			w.add(w.pod("relay", "Deployment")).Namespace = "mail"
-		}, "relay advisory", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvisory}},
+		}, "relay advisory", "rebalance-recommendation:PreferNoSchedule state", []string{spot.ReasonAdvisory}},
 		"no namespace is selected": {func(w *world) {
 			w.settings.Selects = func(string) bool { return false }
 			w.taint(awsReclaim, "x", nil)
@@ -515,26 +521,41 @@ func TestRounds(t *testing.T) {
 			{time.Minute, func(w *world) { w.ready(v1.ConditionTrue) }, "", 0, 2},
 		},
 		"an advisory signal without a reclaim": {
-			{0, func(w *world) { w.node.Spec.Unschedulable = true; w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
-			{30*time.Minute - 1, keep, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{0, func(w *world) { w.node.Spec.Unschedulable = true; w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:PreferNoSchedule state", 1, 1},
+			{30*time.Minute - 1, keep, "rebalance-recommendation:PreferNoSchedule state", 1, 1},
 			{1, keep, "state", 0, 2},
 			{time.Hour - 1, keep, "state", 0, 2},
-			{1, keep, "rebalance-recommendation:NoSchedule state", 1, 3},
+			{1, keep, "rebalance-recommendation:PreferNoSchedule state", 1, 3},
 		},
 		"a withdrawn advisory signal": {
-			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:PreferNoSchedule state", 1, 1},
 			{time.Minute, func(w *world) { w.untaint(awsAdvisory) }, "", 0, 2},
 		},
 		"an advisory signal withdrawn in the pause": {
-			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:PreferNoSchedule state", 1, 1},
 			{30 * time.Minute, func(w *world) { w.untaint(awsAdvisory) }, "state", 0, 2},
 			{time.Minute, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "state", 0, 2},
 			{0, func(w *world) { w.untaint(awsAdvisory) }, "state", 0, 2},
 			{time.Hour, keep, "", 0, 3},
 		},
 		"an advisory signal followed by a reclaim": {
-			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:PreferNoSchedule state", 1, 1},
 			{time.Minute, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +180 state", 2, 2},
+		},
+		"a freeze followed by a preemption with the same key": {
+			{0, func(w *world) { w.event("Freeze Scheduled", 0) }, "VMEventScheduled:PreferNoSchedule state", 1, 1},
+			{0, func(w *world) { w.node.Status.Conditions = nil; w.event("Preempt Scheduled", 0) }, "VMEventScheduled:NoSchedule +30 state", 2, 2},
+			{0, func(w *world) { w.node.Status.Conditions = nil; w.event("Freeze Scheduled", 0) }, "VMEventScheduled:PreferNoSchedule state", 1, 3},
+		},
+		"an advisory mark of an earlier version becomes soft": {
+			{0, func(w *world) { w.taint(awsAdvisory, "x", nil); w.earlierAdvisory() }, "rebalance-recommendation:PreferNoSchedule state", 1, 1},
+			{time.Minute, func(w *world) { w.untaint(awsAdvisory) }, "", 0, 2},
+		},
+		"an advisory mark of an earlier version is removed": {{0, (*world).earlierAdvisory, "", 0, 1}},
+		"a user removes the state of an advisory mark": {
+			{0, func(w *world) { w.taint(awsAdvisory, "x", nil) }, "rebalance-recommendation:PreferNoSchedule state", 1, 1},
+			{0, func(w *world) { delete(w.node.Annotations, spot.InterruptionStateAnnotation) }, "rebalance-recommendation:PreferNoSchedule state", 1, 2},
+			{0, func(w *world) { w.untaint(awsAdvisory) }, "", 0, 3},
 		},
 		"disabled: the marks of an earlier controller are removed": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},

@@ -139,7 +139,7 @@ func (of departure) returned(o *observation) bool {
 	if of.present != nil {
 		return !of.present[o.Pod.UID]
 	}
-	if o.Pod.Node.Remains() {
+	if o.Reason != Advisory && o.Pod.Node.Remains() {
 		return false
 	}
 	created := o.Pod.CreationTimestamp.Time

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
@@ -167,13 +169,16 @@ func TestGoals(t *testing.T) {
 		"interruption, on the same node":            {migration.Interruption, "reclaimed", nil},
 		"interruption, on a cordoned node":          {migration.Interruption, "cordoned", nil},
 		"advisory, on a node that is drained":       {migration.Advisory, "drained", nil},
+		"advisory, on another node with a signal":   {migration.Advisory, "advised", nil},
+		"advisory, on a node without a signal":      {migration.Advisory, "spot", []string{"evict old by surge"}},
+		"interruption, on a node with an advisory":  {migration.Interruption, "advised", []string{"evict old by surge"}},
 		"eviction request, any node that remains":   {migration.Requested, "on-demand", []string{"evict old by surge"}},
 		"unknown reason, on a node that is drained": {migration.Unknown, "drained", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.deployment("web", 2)
-			for _, node := range []string{"on-demand", "spot", "drained", "cordoned"} {
+			for _, node := range []string{"on-demand", "spot", "drained", "cordoned", "advised"} {
 				w.node(node)
 			}
 			w.nodes["cordoned"].Spec.Unschedulable = true
@@ -192,11 +197,55 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// advisedRoom is a Room with room only on a node with a signal of this class.
+type advisedRoom struct{ signal decision.SignalClass }
+
+func (r advisedRoom) Replace(*snapshot.Pod, decision.AssignedCapacity) (*snapshot.Node, string) {
+	node := &snapshot.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "to"}}}
+	node.Facts.Signal = r.signal
+	return node, ""
+}
+
+// A pod leaves a node with an advisory signal only for a node without one, and only if it was there
+// when the signal began.
+func TestAdvisoryMoves(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason migration.Reason
+		room   advisedRoom
+		after  time.Duration // from the signal to the creation of the pod
+		want   []string
+	}{
+		"room on a node without a signal":    {reason: migration.Advisory, want: []string{"release web by surge"}},
+		"room on a node with a signal":       {reason: migration.Advisory, room: advisedRoom{decision.Advisory}, want: []string{"stay web"}},
+		"another reason":                     {reason: migration.Requested, room: advisedRoom{decision.Advisory}, want: []string{"release web by surge"}},
+		"created soon after the signal":      {reason: migration.Advisory, after: 9 * time.Second, want: []string{"release web by surge"}},
+		"created after the signal":           {reason: migration.Advisory, after: 10 * time.Second, want: []string{"stay web"}},
+		"created after it, for another move": {reason: migration.Requested, after: 10 * time.Second, want: []string{"release web by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.deployment("web", 1)
+			w.node("advised")
+			pod := w.pod("web", w.replicaSets["web-1"], "advised")
+			w.sync()
+			s := w.snapshot()
+			for _, node := range s.Nodes {
+				setFacts(node)
+			}
+			requested := moves(s, test.reason, time.Time{}, "web")
+			requested[0].Noticed = pod.CreationTimestamp.Add(-test.after)
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, test.room, requested, settings, nil)))
+		})
+	}
+}
+
 func setFacts(node *snapshot.Node) {
 	switch node.Name {
 	case "spot", "reclaimed":
 		node.Facts.Capacity.Type = decision.Spot
 	case "drained":
 		node.Facts.Signal = decision.Drain
+	case "advised":
+		node.Facts.Signal = decision.Advisory
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -54,13 +55,15 @@ func (r *replacements) take(o *observation) bool {
 
 // available counts the available pods of a revision that are not about to be removed. It omits pods
 // that were created since the first release, in whole seconds, and are not where the goal requires
-// them: on a node that remains, of the capacity type of its destination.
+// them: on a node that remains, of the capacity type of its destination, and for an advisory move on
+// one without an advisory signal.
 func (r *replacements) available(to goal) int {
 	n := 0
 	capacity, required := to.reason.destination()
 	for _, pod := range to.revision.Pods {
 		original := pod.CreationTimestamp.Time.Before(r.released[to.revision].Truncate(time.Second))
-		serves := original || pod.Node.Remains() && (!required || pod.Node.Facts.Capacity.Type == capacity)
+		serves := original || pod.Node.Remains() && (!required || pod.Node.Facts.Capacity.Type == capacity) &&
+			(to.reason != Advisory || pod.Node.Facts.Signal != decision.Advisory)
 		if serves && r.isAvailable(pod) {
 			n++
 		}

@@ -122,6 +122,9 @@ func (p *planner) withReplacement(o *observation, first Action) Action {
 	}
 	first.ToSpot = requires == decision.AssignedSpot
 	to, full := p.room.Replace(o.Pod, requires)
+	if to != nil && o.Reason == Advisory && to.Facts.Signal == decision.Advisory {
+		to, full = nil, "only nodes with an advisory signal have room for it"
+	}
 	p.roomPromised = p.roomPromised || to != nil && o.Unconfirmed && first.Kind == EvictPod
 	if to == nil {
 		first = p.withoutRoom(o, first, requires, full)

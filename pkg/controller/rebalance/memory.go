@@ -127,7 +127,7 @@ func (m *memory) observe(s *snapshot.Snapshot) {
 		seen := m.nodes[n.UID]
 		seen.loss.Observe(n.Disruption, slices.ContainsFunc(n.Pods, func(p *snapshot.Pod) bool { return workload.Occupies(p.Pod, n.Node) }),
 			s.Now)
-		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !node.MarkedAdvisory(n.Node) {
+		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim {
 			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller drains it too
 		}
 	}

@@ -207,16 +207,11 @@ func TestMemory(t *testing.T) {
 				switch minute {
 				case 0:
 					w.node("o").slots = 0
-					advised := w.node("r")
-					advised.facts.Signal, advised.disruption = decision.Reclaim, ptr.To(node.Voluntary) // by the controller's own taint
-					advised.mutate = func(n *v1.Node) {
-						n.Annotations = map[string]string{spot.InterruptionStateAnnotation: `{"class":"advisory","taint":"x"}`}
-						n.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}}
-					}
+					w.node("r").facts.Signal = decision.Advisory
 				case 1:
 					w.node("o").slots = 9
 				}
-			}, []string{"1: web-0 heal"}},
+			}, []string{"1: web-1 heal"}},
 		"workloads of an on-demand node with a notice are paused": {[]string{"node d on-demand cpu=1", "node o on-demand cpu=9", "node s spot cpu=9", "deployment web 3 s s d min=2"}, []float64{0, 1, 4.9, 5},
 			func(w *world, minute float64) {
 				if w.node("d").facts.Signal = decision.NoSignal; minute == 0 {
