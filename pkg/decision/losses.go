@@ -24,14 +24,15 @@ const (
 	expiredAfter = 10
 )
 
-// Add returns l with one more loss at the given time. The order of additions does not matter.
-func (l Losses) Add(at time.Time, halfLife time.Duration) Losses {
+// Add returns l with n more losses at the given time; -1 withdraws a loss that was added with that
+// time. The order of additions does not matter.
+func (l Losses) Add(n float64, at time.Time, halfLife time.Duration) Losses {
 	if at.Before(l.Latest) {
-		l.Count += decay(l.Latest.Sub(at), halfLife)
+		l.Count += n * decay(l.Latest.Sub(at), halfLife)
 	} else {
-		l = Losses{l.Weight(at, halfLife) + 1, at}
+		l = Losses{l.Weight(at, halfLife) + n, at}
 	}
-	l.Count = min(l.Count, MaxLosses)
+	l.Count = min(max(l.Count, 0), MaxLosses)
 	return l
 }
 

@@ -32,7 +32,7 @@ func TestLosses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var losses decision.Losses
 			for _, age := range test.ages {
-				losses = losses.Add(now.Add(-age), halfLife)
+				losses = losses.Add(1, now.Add(-age), halfLife)
 			}
 			if got := losses.Risk(now, halfLife); math.Abs(got-test.wantRisk) > 1e-6 {
 				t.Errorf("risk %v, want %v", got, test.wantRisk)
@@ -57,8 +57,11 @@ func TestLossesAddUp(t *testing.T) {
 		want := 0.0
 		for _, half := range at {
 			lost := start.Add(time.Duration(half * float64(halfLife)))
-			losses = losses.Add(lost, halfLife)
+			losses = losses.Add(1, lost, halfLife)
 			want += math.Exp2(-float64(now.Sub(lost)) / float64(halfLife))
+		}
+		if withdrawn := start.Add(time.Duration(rapid.Float64Range(0, 12).Draw(t, "withdrawn") * float64(halfLife))); len(at) < decision.MaxLosses {
+			losses = losses.Add(1, withdrawn, halfLife).Add(-1, withdrawn, halfLife)
 		}
 		if got := losses.Weight(now, halfLife); math.Abs(got-want) > 1e-9*max(1, want) {
 			t.Fatalf("%v, want the sum %v", got, want)
@@ -74,7 +77,7 @@ func TestLossesAreLimited(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var losses decision.Losses
 	for range 5_000 {
-		losses = losses.Add(now, time.Hour)
+		losses = losses.Add(1, now, time.Hour)
 	}
 	if got := losses.Weight(now, time.Hour); got != decision.MaxLosses {
 		t.Errorf("%v, want %v", got, decision.MaxLosses)

@@ -103,15 +103,24 @@ func (r *Reader) isDraining(node *v1.Node, except string) bool {
 // AWS gives two minutes, the longest usual notice of a cloud.
 const emptiedWithin = 5 * time.Minute
 
+// rebootTime is how long the loss of a cordoned node may be withdrawn: the default of calmPeriod.
+const rebootTime = 10 * time.Minute
+
 // LossDetector decides whether a Node, which must be spot, counts as lost. The zero value describes
 // a Node that was never observed.
+//
+// A node is cordoned for a reboot (kured), but also before a reclaim. So the loss of a cordoned node
+// is withdrawn if the kubelet of the same Node is ready again within rebootTime.
 type LossDetector struct {
 	lastOccupied       int64 // when a pod last occupied it, in Unix nanoseconds; 0 for never
 	occupied           bool  // at the last observation
 	observed, reported Disruption
 	cordoned           bool // before its deletion began
 	lost               bool
-	counted            bool // it counted as lost before
+	counted            int64 // when it counted as lost for the first time, in Unix nanoseconds; 0 for never
+	// cordonedFirst: it was cordoned when its kubelet was last ready, or at the first observation.
+	cordonedFirst bool
+	rebootSince   int64 // when a loss that may be withdrawn began, in Unix nanoseconds; 0 without one
 }
 
 // Record records an informer event of the Node. The next Observe or ObserveDeletion decides.
@@ -121,18 +130,46 @@ func (l *LossDetector) Record(event Event) {
 }
 
 // Observe records an observation of the Node at now: its disruption, and whether pods occupy it
-// (see Occupies). It reports whether the Node counts as lost for the first time.
-func (l *LossDetector) Observe(disruption Disruption, occupied bool, now time.Time) (first bool) {
+// (see Occupies). It returns by how much the number of losses changes: 1 if the Node counts as lost
+// for the first time, at now, and -1 if the loss that counted at the time at is withdrawn. After a
+// withdrawal MayReturn is false.
+func (l *LossDetector) Observe(n *v1.Node, disruption Disruption, occupied bool, now time.Time) (losses int, at time.Time) {
+	ready := Ready(n) && disruption != Unreachable
+	if ready || *l == (LossDetector{}) {
+		l.cordonedFirst = n.Spec.Unschedulable
+	}
 	if l.occupied || occupied {
 		l.lastOccupied = now.UnixNano()
 	}
 	l.observed, l.occupied = disruption, occupied
-	return l.decide(false, now)
+	if ready && disruption <= Voluntary && l.MayReturn(now) {
+		if l.counted == l.rebootSince {
+			losses, at, l.counted = -1, time.Unix(0, l.counted), 0
+		}
+		l.lost, l.rebootSince = false, 0
+		return losses, at
+	}
+	wasLost := l.lost
+	if l.decide(false, now) {
+		losses, at = 1, now
+	}
+	if l.lost && !wasLost && !ready && l.cordonedFirst {
+		l.rebootSince = now.UnixNano()
+	}
+	return losses, at
+}
+
+// MayReturn reports whether the Node counts as lost at now, and the loss may still be withdrawn.
+func (l *LossDetector) MayReturn(now time.Time) bool {
+	return l.rebootSince != 0 && now.UnixNano()-l.rebootSince <= int64(rebootTime)
 }
 
 // ObserveDeletion records that the Node no longer exists at now. It reports whether the Node counts
 // as lost for the first time.
-func (l *LossDetector) ObserveDeletion(now time.Time) (first bool) { return l.decide(true, now) }
+func (l *LossDetector) ObserveDeletion(now time.Time) (first bool) {
+	l.rebootSince = 0
+	return l.decide(true, now)
+}
 
 // Lost reports whether the Node counted as lost at the last Observe or ObserveDeletion. It is false
 // again if the signal was withdrawn.
@@ -152,7 +189,8 @@ func (l *LossDetector) decide(vanished bool, now time.Time) (first bool) {
 	case Reclaimed:
 		l.lost = true // even if it is empty: the cloud is reclaiming its spot pool
 	}
-	first = l.lost && !l.counted
-	l.counted = l.counted || l.lost
+	if first = l.lost && l.counted == 0; first {
+		l.counted = now.UnixNano()
+	}
 	return first
 }

@@ -29,11 +29,6 @@ func TestRemovals(t *testing.T) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				var loss node.LossDetector
 				losses := 0
-				count := func(first bool) {
-					if first {
-						losses++
-					}
-				}
 				for i, state := range states {
 					now := at.Add(time.Duration(i) * time.Second)
 					if i > 0 {
@@ -49,13 +44,16 @@ func TestRemovals(t *testing.T) {
 					switch {
 					case !slices.Contains(looks, i):
 					case state.Node == nil:
-						count(loss.ObserveDeletion(now))
+						if loss.ObserveDeletion(now) {
+							losses++
+						}
 					default:
 						occupied := false
 						for _, pod := range state.Pods {
 							occupied = occupied || workload.Occupies(pod, state.Node)
 						}
-						count(loss.Observe(reader.Disruption(state.Node, now), occupied, now))
+						change, _ := loss.Observe(state.Node, reader.Disruption(state.Node, now), occupied, now)
+						losses += change
 					}
 				}
 				want := removal.WantLost || removal.Doubtful && how != "every state"
@@ -89,8 +87,8 @@ func TestEmptiedNode(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			var loss node.LossDetector
-			loss.Observe(node.NotDisrupted, true, at.Add(-time.Minute))
-			loss.Observe(node.NotDisrupted, false, at)
+			loss.Observe(&v1.Node{}, node.NotDisrupted, true, at.Add(-time.Minute))
+			loss.Observe(&v1.Node{}, node.NotDisrupted, false, at)
 			loss.Record(node.Event{Disruption: test.disruption, Cordoned: test.cordoned})
 			if got := loss.ObserveDeletion(at.Add(test.after)); got != test.want {
 				t.Errorf("ObserveDeletion = %t, want %t", got, test.want)
@@ -103,22 +101,92 @@ func TestEmptiedNode(t *testing.T) {
 // again, but Observe and ObserveDeletion report only the first loss.
 func TestWithdrawnNotice(t *testing.T) {
 	var loss node.LossDetector
+	observe := func(disruption node.Disruption, occupied bool, now time.Time) func() bool {
+		return func() bool {
+			change, _ := loss.Observe(&v1.Node{}, disruption, occupied, now)
+			return change > 0
+		}
+	}
 	type result struct{ first, lost bool }
 	for i, step := range []struct {
 		act  func() bool
 		want result
 	}{
-		{func() bool { return loss.Observe(node.NotDisrupted, true, at) }, result{false, false}},
-		{func() bool { return loss.Observe(node.Reclaimed, true, at) }, result{true, true}},
-		{func() bool { return loss.Observe(node.Reclaimed, false, at.Add(time.Hour)) }, result{false, true}},
-		{func() bool { return loss.Observe(node.NotDisrupted, true, at) }, result{false, false}},
-		{func() bool { return loss.Observe(node.Voluntary, true, at) }, result{false, false}},
-		{func() bool { return loss.Observe(node.NotDisrupted, true, at) }, result{false, false}},
+		{observe(node.NotDisrupted, true, at), result{false, false}},
+		{observe(node.Reclaimed, true, at), result{true, true}},
+		{observe(node.Reclaimed, false, at.Add(time.Hour)), result{false, true}},
+		{observe(node.NotDisrupted, true, at), result{false, false}},
+		{observe(node.Voluntary, true, at), result{false, false}},
+		{observe(node.NotDisrupted, true, at), result{false, false}},
 		{func() bool { return loss.ObserveDeletion(at) }, result{false, true}},
 	} {
 		if got := (result{step.act(), loss.Lost()}); got != step.want {
 			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
 		}
+	}
+}
+
+// A cordoned node whose kubelet is silent counts as lost. The loss is withdrawn if the same Node is
+// ready again in time, and then the Node may be lost once more.
+func TestReboot(t *testing.T) {
+	const minute = time.Minute
+	type step struct {
+		after      time.Duration
+		kubelet    v1.ConditionStatus
+		cordoned   bool
+		disruption node.Disruption
+		want       int
+	}
+	ready := func(after time.Duration, cordoned bool, want int) step {
+		return step{after, v1.ConditionTrue, cordoned, node.NotDisrupted, want}
+	}
+	silent := func(after time.Duration, cordoned bool, want int) step {
+		return step{after, v1.ConditionUnknown, cordoned, node.Unreachable, want}
+	}
+	// The kubelet reports that the node shuts down, as a drain or as a reclaim.
+	ends := func(after time.Duration, disruption node.Disruption, want int) step {
+		return step{after, v1.ConditionFalse, true, disruption, want}
+	}
+	for name, test := range map[string]struct {
+		steps []step
+		gone  bool // it is deleted with pods then
+	}{
+		"cordoned before":                   {steps: []step{ready(0, true, 0), silent(minute, true, 1), silent(2*minute, true, 0), ready(3*minute, true, -1)}},
+		"uncordoned when it returns":        {steps: []step{ready(0, true, 0), silent(minute, true, 1), ready(3*minute, false, -1)}},
+		"ready again at the last moment":    {steps: []step{ready(0, true, 0), silent(minute, true, 1), ready(11*minute, true, -1)}},
+		"ready again too late":              {steps: []step{ready(0, true, 0), silent(minute, true, 1), ready(11*minute+1, true, 0)}},
+		"two reboots":                       {steps: []step{ready(0, true, 0), silent(minute, true, 1), ready(2*minute, true, -1), silent(3*minute, true, 1), ready(4*minute, true, -1)}},
+		"lost after a reboot":               {steps: []step{ready(0, true, 0), silent(minute, true, 1), ready(2*minute, false, -1), silent(3*minute, false, 1), ready(4*minute, false, 0)}},
+		"deleted after a reboot":            {steps: []step{ready(0, true, 0), silent(minute, true, 1), ready(2*minute, true, -1)}, gone: true},
+		"cordoned too late":                 {steps: []step{ready(0, false, 0), silent(minute, true, 1), ready(2*minute, true, 0)}},
+		"not cordoned":                      {steps: []step{ready(0, false, 0), silent(minute, false, 1), ready(2*minute, false, 0)}},
+		"cordoned at the first observation": {steps: []step{silent(0, true, 1), ready(minute, true, -1)}},
+		"lost before":                       {steps: []step{{0, v1.ConditionTrue, false, node.Reclaimed, 1}, ready(minute, true, 0), silent(2*minute, true, 0), ready(3*minute, true, 0)}},
+		"cordoned with a reclaim signal":    {steps: []step{{0, v1.ConditionTrue, true, node.Reclaimed, 1}, silent(minute, true, 0), ready(2*minute, true, 0)}},
+		"still unreachable by its Lease": {steps: []step{ready(0, true, 0), {minute, v1.ConditionTrue, true, node.Unreachable, 1},
+			{2 * minute, v1.ConditionTrue, true, node.Unreachable, 0}, ready(3*minute, true, -1)}},
+		"graceful shutdown, a drain":   {steps: []step{ready(0, true, 0), ends(minute, node.Voluntary, 0), silent(2*minute, true, 1), ready(3*minute, true, -1)}},
+		"graceful shutdown, a reclaim": {steps: []step{ready(0, true, 0), ends(minute, node.Reclaimed, 1), silent(2*minute, true, 0), ready(3*minute, true, -1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var loss node.LossDetector
+			var counted time.Time
+			for i, step := range test.steps {
+				now := at.Add(step.after)
+				n := &v1.Node{Spec: v1.NodeSpec{Unschedulable: step.cordoned}}
+				n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: step.kubelet}}
+				change, since := loss.Observe(n, step.disruption, true, now)
+				if change != step.want || change < 0 && (!since.Equal(counted) || loss.Lost()) {
+					t.Errorf("step %d: %d losses, counted at %s, lost: %t; want %d, counted at %s", i, change, since, loss.Lost(), step.want, counted)
+				}
+				if change > 0 {
+					counted = since
+				}
+			}
+			if test.gone && (!loss.ObserveDeletion(at.Add(time.Hour)) || !loss.Lost()) {
+				t.Error("its deletion does not count as a loss")
+			}
+		})
 	}
 }
 

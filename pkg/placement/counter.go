@@ -39,10 +39,10 @@ type Counter struct {
 	rotation int            // rotates the pools; see orderedPools
 
 	events         node.Events
-	newLosses      map[*pool][]time.Time     // losses that UpdateRisks has not processed yet
-	losses         map[*pool]decision.Losses // pools that lost nodes within the last ten half-lives
-	poolsWithPrior int                       // number of pools whose prior risk is set
-	risksAt        time.Time                 // when the risks of all pools with losses were last computed
+	newLosses      map[*pool][]decision.Losses // losses that UpdateRisks has not processed yet
+	losses         map[*pool]decision.Losses   // pools that lost nodes within the last ten half-lives
+	poolsWithPrior int                         // number of pools whose prior risk is set
+	risksAt        time.Time                   // when the risks of all pools with losses were last computed
 
 	Evidence *workload.NodeEvidence // the nodes of the last snapshot
 	// Memory passes losses on to later leaders. The counters of all profiles share it.
@@ -119,7 +119,7 @@ func NewCounter(reader *node.Reader) *Counter {
 		revisions: map[workload.OwnerKey]*revision{},
 		poolOf:    map[decision.SpreadPool]*pool{},
 		zones:     map[string]int{},
-		newLosses: map[*pool][]time.Time{},
+		newLosses: map[*pool][]decision.Losses{},
 		losses:    map[*pool]decision.Losses{},
 	}
 }

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -86,12 +87,16 @@ func TestCounterTrustsGenerations(t *testing.T) {
 // none.
 func ages(c *Counter, now time.Time) map[decision.Pool][]time.Duration {
 	var ages map[decision.Pool][]time.Duration
-	for p, times := range c.newLosses {
-		for _, at := range times {
+	for p, losses := range c.newLosses {
+		for _, of := range losses {
 			if ages == nil {
 				ages = map[decision.Pool][]time.Duration{}
 			}
-			ages[p.key.Pool] = append(ages[p.key.Pool], now.Sub(at))
+			if all, age := ages[p.key.Pool], now.Sub(of.Latest); of.Count < 0 {
+				ages[p.key.Pool] = slices.DeleteFunc(all, func(other time.Duration) bool { return other == age })
+			} else {
+				ages[p.key.Pool] = append(all, age)
+			}
 		}
 	}
 	return ages

@@ -38,11 +38,11 @@ func (c *Counter) readEvents() {
 // pool.
 func (c *Counter) recordDeletion(n *nodeState, now time.Time) {
 	if n.history.loss.ObserveDeletion(now) {
-		c.recordLoss(n.pool, now)
+		c.recordLoss(n.pool, decision.Losses{Count: 1, Latest: now})
 	}
 }
 
-// checkLoss records a loss of the pool if n, which was just read, has become one.
+// checkLoss records a change of the losses of the pool because of n, which was just read.
 func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 	object := n.info.Node()
 	occupied := false
@@ -52,19 +52,19 @@ func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 			break
 		}
 	}
-	if n.history.loss.Observe(c.reader.Disruption(object, now), occupied, now) {
-		c.recordLoss(n.pool, now)
+	if change, at := n.history.loss.Observe(object, c.reader.Disruption(object, now), occupied, now); change != 0 {
+		c.recordLoss(n.pool, decision.Losses{Count: float64(change), Latest: at})
 	}
 }
 
-// recordLoss records that p has lost a node. It ignores on-demand pools and nodes without instance
+// recordLoss records that p has lost a node, or that this is withdrawn. It ignores on-demand pools and nodes without instance
 // type and zone, which have no pool.
-func (c *Counter) recordLoss(p *pool, at time.Time) {
+func (c *Counter) recordLoss(p *pool, of decision.Losses) {
 	if p.key.Capacity != decision.Spot || p.key.Pool == (decision.Pool{}) {
 		return
 	}
-	times := append(c.newLosses[p], at)
-	c.newLosses[p] = times[max(0, len(times)-decision.MaxLosses):]
+	losses := append(c.newLosses[p], of)
+	c.newLosses[p] = losses[max(0, len(losses)-decision.MaxLosses):]
 }
 
 // risksPerHalfLife is how often the risks are recomputed per half-life. Between two computations no
@@ -90,10 +90,10 @@ func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Dur
 	if len(c.newLosses) > 0 {
 		defer c.storeLosses()
 	}
-	for p, times := range c.newLosses {
+	for p, changes := range c.newLosses {
 		losses := c.losses[p]
-		for _, at := range times {
-			losses = losses.Add(at, halfLife)
+		for _, of := range changes {
+			losses = losses.Add(of.Count, of.Latest, halfLife)
 		}
 		c.losses[p] = losses
 		p.setRisk(losses.Risk(now, halfLife))

@@ -162,7 +162,7 @@ func TestRisksAreForgotten(t *testing.T) {
 	c.Update(snapshot(nodes...), now)
 	for _, p := range c.pools {
 		for range 32 {
-			c.recordLoss(p, now)
+			c.recordLoss(p, decision.Losses{Count: 1, Latest: now})
 		}
 	}
 	first, last := decision.Pool{InstanceType: "m", Zone: "0"}, decision.Pool{InstanceType: "m", Zone: fmt.Sprint(pools - 1)}
@@ -255,13 +255,44 @@ func TestLossesOfEarlierLeaders(t *testing.T) {
 	}
 }
 
+// After a reboot the pool has the risk that it would have without it, also for later leaders.
+func TestNoRiskAfterReboot(t *testing.T) {
+	c, at := NewCounter(testReader()), now
+	rebooting, other := nodeOf("n", "spot", "a", podOf("a", "rs")), nodeOf("other", "spot", "a", podOf("b", "rs"))
+	observe := func(kubelet v1.ConditionStatus, infos ...*nodeInfo) float64 {
+		rebooting.node = rebooting.node.DeepCopy()
+		rebooting.node.Spec.Unschedulable = true
+		rebooting.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: kubelet, LastTransitionTime: metav1.NewTime(at)}}
+		rebooting.generation++
+		at = at.Add(time.Minute)
+		c.Update(snapshot(infos...), at)
+		c.UpdateRisks(nil, time.Hour, at)
+		return c.riskOf(poolA)
+	}
+	got := []float64{observe(v1.ConditionTrue, rebooting, other), observe(v1.ConditionUnknown, rebooting, other),
+		observe(v1.ConditionUnknown, rebooting), observe(v1.ConditionTrue, rebooting)}
+	oneLoss := 1 - math.Exp2(-math.Exp2(-1./60)) // of the other node, a minute later
+	twoLosses := 1 - math.Exp2(-1-math.Exp2(-1./60))
+	for i, want := range []float64{0, 0.5, twoLosses, oneLoss} {
+		if math.Abs(got[i]-want) > 1e-9 {
+			t.Errorf("after %d minutes: risk %v, want %v", i+1, got[i], want)
+		}
+	}
+	next := NewCounter(testReader())
+	next.Memory = c.Memory
+	next.Update(snapshot(rebooting), at)
+	if next.UpdateRisks(nil, time.Hour, at); math.Abs(next.riskOf(poolA)-oneLoss) > 1e-9 {
+		t.Errorf("risk of the next leader %v, want %v", next.riskOf(poolA), oneLoss)
+	}
+}
+
 // A profile without SpotPreference never calls UpdateRisks. The number of pending losses is
 // bounded, and the latest losses are preserved.
 func TestFreshLossesAreBounded(t *testing.T) {
 	c := NewCounter(testReader())
 	c.Update(snapshot(nodeOf("n", "spot", "a")), now)
 	for i := range 2 * decision.MaxLosses {
-		c.recordLoss(c.pools[0], now.Add(time.Duration(i)*time.Second))
+		c.recordLoss(c.pools[0], decision.Losses{Count: 1, Latest: now.Add(time.Duration(i) * time.Second)})
 	}
 	got := ages(c, now.Add((2*decision.MaxLosses-1)*time.Second))[poolA]
 	if len(got) != decision.MaxLosses || got[len(got)-1] != 0 {

@@ -36,6 +36,8 @@ const (
 // memory is the state that a planner keeps between rounds.
 type memory struct {
 	passedOn
+	// certain contains only the losses that cannot be withdrawn (node.LossDetector).
+	certain    losses
 	firstRound time.Time
 	// attempts has the latest move of each workload with an open outcome.
 	attempts map[workload.OwnerKey]*attempt
@@ -49,15 +51,19 @@ type memory struct {
 // passedOn is the part of the memory that a planner passes on to later leaders.
 type passedOn struct {
 	BackOffs map[workload.OwnerKey]backOff
+	losses
+	// EarlyMoves is the time at which a workload last moved to a pool that had not been calm for
+	// two calm periods.
+	EarlyMoves map[workload.OwnerKey]time.Time
+}
+
+type losses struct {
 	// Interrupted is the time at which a workload last had a pod on a node that was being
 	// reclaimed.
 	Interrupted map[workload.OwnerKey]time.Time
 	// Disrupted is the time at which a spot pool last lost a node or had a node that is being
 	// reclaimed.
 	Disrupted map[decision.Pool]time.Time
-	// EarlyMoves is the time at which a workload last moved to a pool that had not been calm for
-	// two calm periods.
-	EarlyMoves map[workload.OwnerKey]time.Time
 }
 
 // load adds what the last leader passed on.
@@ -68,6 +74,7 @@ func (m *memory) load(from *leader.Memory) {
 	maps.Copy(m.Interrupted, last.Interrupted)
 	maps.Copy(m.Disrupted, last.Disrupted)
 	maps.Copy(m.EarlyMoves, last.EarlyMoves)
+	m.certain = m.losses.clone()
 }
 
 // attempt is a move with an open outcome.
@@ -124,11 +131,17 @@ func (m *memory) observe(s *snapshot.Snapshot) {
 		}
 	}
 	for _, n := range s.Nodes {
-		seen := m.nodes[n.UID]
-		seen.loss.Observe(n.Disruption, slices.ContainsFunc(n.Pods, func(p *snapshot.Pod) bool { return workload.Occupies(p.Pod, n.Node) }),
-			s.Now)
-		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim {
+		occupied := slices.ContainsFunc(n.Pods, func(p *snapshot.Pod) bool { return workload.Occupies(p.Pod, n.Node) })
+		loss := &m.nodes[n.UID].loss
+		mayReturn := loss.MayReturn(s.Now)
+		if loss.Observe(n.Node, n.Disruption, occupied, s.Now); mayReturn && !loss.MayReturn(s.Now) {
+			m.losses = m.certain.clone() // other nodes that are lost now are recorded again below
+		}
+	}
+	for _, n := range s.Nodes {
+		if !m.lost(m.nodes[n.UID], s.Now) && n.Facts.Signal == decision.Reclaim {
 			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller drains it too
+			m.certain.interrupt(n, s.Now)
 		}
 	}
 	for _, seen := range last { // nodes that vanished
@@ -142,16 +155,24 @@ func (m *memory) lost(seen *seenNode, now time.Time) bool {
 	if !seen.loss.Lost() || seen.Facts.Capacity.Type != decision.Spot {
 		return false
 	}
-	m.Disrupted[seen.Facts.Pool] = now
-	m.interrupt(seen.Node, now)
+	all := []losses{m.losses, m.certain}
+	if seen.loss.MayReturn(now) {
+		all = all[:1]
+	}
+	for _, l := range all {
+		l.Disrupted[seen.Facts.Pool] = now
+		l.interrupt(seen.Node, now)
+	}
 	return true
 }
 
+func (l losses) clone() losses { return losses{maps.Clone(l.Interrupted), maps.Clone(l.Disrupted)} }
+
 // interrupt records an interruption of the workloads with pods on n.
-func (m *memory) interrupt(n *snapshot.Node, now time.Time) {
+func (l losses) interrupt(n *snapshot.Node, now time.Time) {
 	for _, p := range n.Pods {
 		if p.Workload != nil {
-			m.Interrupted[p.Workload.Key] = now
+			l.Interrupted[p.Workload.Key] = now
 		}
 	}
 }
@@ -328,8 +349,10 @@ func (m *memory) forget(r *round) {
 	maps.DeleteFunc(m.BackOffs, func(key workload.OwnerKey, b backOff) bool {
 		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff && !b.stopped(m.nodesVersion)
 	})
-	forgetOld(m.Interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)
-	forgetOld(m.Disrupted, r.now, 2*r.settings.Rebalance.CalmPeriod.Duration)
+	for _, l := range []losses{m.losses, m.certain} {
+		forgetOld(l.Interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)
+		forgetOld(l.Disrupted, r.now, 2*r.settings.Rebalance.CalmPeriod.Duration)
+	}
 	forgetOld(m.EarlyMoves, r.now, r.settings.Rebalance.CalmPeriod.Duration)
 }
 

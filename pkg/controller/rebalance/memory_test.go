@@ -190,6 +190,25 @@ func TestMemory(t *testing.T) {
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
 				}
 			}, []string{"6: web-0 heal"}},
+		"no pause remains after a reboot": {[]string{"node o on-demand cpu=9", "node r spot cpu=9", "node s spot cpu=9", "deployment web 2 s r min=1"}, []float64{0, 1, 2, 3},
+			func(w *world, minute float64) {
+				r := w.node("r")
+				kubelet := map[float64]v1.ConditionStatus{0: v1.ConditionTrue, 1: v1.ConditionUnknown, 2: v1.ConditionUnknown, 3: v1.ConditionTrue}[minute]
+				r.disruption = ptr.To(map[v1.ConditionStatus]node.Disruption{v1.ConditionUnknown: node.Unreachable}[kubelet])
+				r.mutate = func(n *v1.Node) {
+					n.Spec.Unschedulable = minute < 3
+					n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: kubelet}}
+				}
+				w.node("o").slots = map[bool]int64{true: 9}[minute >= 2]
+			}, []string{"3: web-0 heal"}},
+		"a pause remains after a silence without a cordon": {[]string{"node o on-demand cpu=9", "node r spot cpu=9", "node s spot cpu=9", "deployment web 2 s r min=1"}, []float64{0, 1, 3, 6},
+			func(w *world, minute float64) {
+				r := w.node("r")
+				kubelet := map[bool]v1.ConditionStatus{true: v1.ConditionUnknown, false: v1.ConditionTrue}[minute == 1]
+				r.disruption = ptr.To(map[v1.ConditionStatus]node.Disruption{v1.ConditionUnknown: node.Unreachable}[kubelet])
+				r.mutate = func(n *v1.Node) { n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: kubelet}} }
+				w.node("o").slots = map[bool]int64{true: 9}[minute >= 1]
+			}, []string{"6: web-0 heal"}},
 		"workloads of a node that an autoscaler removes are not paused": {[]string{"node o on-demand cpu=9", "node r spot cpu=9", "node s spot cpu=9", "deployment web 2 s r min=1"}, []float64{0, 1},
 			func(w *world, minute float64) {
 				switch minute {

@@ -69,13 +69,16 @@ func mark(class, value string) change {
 
 // Removals returns the known ways in which a spot node is removed at now, by name.
 func Removals(now time.Time) map[string]Removal {
-	unreachable := func(s *NodeState) {
-		notReady := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
-		s.Node.Status.Conditions = []v1.NodeCondition{notReady}
+	kubelet := func(status v1.ConditionStatus) change {
+		return func(s *NodeState) {
+			s.Node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+		}
 	}
+	ready, unreachable := kubelet(v1.ConditionTrue), kubelet(v1.ConditionUnknown)
 	untainted := func(s *NodeState) { s.Node.Spec.Taints = nil }
 	deleted := func(s *NodeState) { s.Node.DeletionTimestamp = &metav1.Time{Time: now} } // Karpenter's finalizer delays the deletion
 	cordoned := func(s *NodeState) { s.Node.Spec.Unschedulable = true }
+	uncordoned := func(s *NodeState) { s.Node.Spec.Unschedulable = false }
 	ending := func(s *NodeState) {
 		for _, pod := range s.Pods {
 			pod.DeletionTimestamp = &metav1.Time{Time: now}
@@ -116,6 +119,10 @@ func Removals(now time.Time) map[string]Removal {
 		"the cloud reclaims without notice":                     lost(gone),
 		"the cloud reclaims, and the kubelet is unreachable":    lost(unreachable, gone),
 		"the cloud reclaims a cordoned node":                    lost(cordoned, gone),
+		"the cloud reclaims a cordoned, unreachable node":       lost(ready, cordoned, unreachable, gone),
+		"an operator reboots a node":                            removed(ready, cordoned, ending, unreachable, mark("reclaim", "not-ready"), empty, all(ready, untainted)),
+		"an operator reboots a node with pods":                  removed(all(ready, cordoned), unreachable, all(ready, uncordoned)),
+		"the cloud reclaims a node after a reboot":              lost(all(ready, cordoned), unreachable, all(ready, uncordoned), gone),
 		"the cloud reclaims a node that is being drained":       lost(cordoned, ending, gone),
 		"the cloud reclaims a candidate":                        lost(candidate, gone),
 		"the cloud reclaims a node that Karpenter consolidates": lost(karpenter, itn, gone),
