@@ -156,15 +156,15 @@ func (s *Signal) ClassOn(node *v1.Node, capacity decision.CapacityType) decision
 	switch {
 	case s.OnlySpot && capacity != decision.Spot:
 		return min(s.Class, cmp.Or(s.Elsewhere, decision.Advisory))
-	case s.EndsDrain(node):
+	case s.endsDrain(node):
 		return decision.Drain
 	}
 	return s.Class
 }
 
-// EndsDrain reports whether the signal is that of a kubelet that shuts down on a node that was
+// endsDrain reports whether the signal is that of a kubelet that shuts down on a node that was
 // cordoned before.
-func (s *Signal) EndsDrain(node *v1.Node) bool {
+func (s *Signal) endsDrain(node *v1.Node) bool {
 	since, shutdown := s.PresentSince(node)
 	return shutdown && s.String() == KubeletShutdown.String() && slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
 		return t.Key == v1.TaintNodeUnschedulable && t.TimeAdded != nil && !t.TimeAdded.After(since)
