@@ -65,9 +65,11 @@ func (c *caches) whenSynced(run func(context.Context) error) manager.RunnableFun
 }
 
 // full reports whether every cache is full.
-func (c *caches) full() bool {
+func (c *caches) full() bool { return closed(c.synced) }
+
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-c.synced:
+	case <-c:
 		return true
 	default:
 		return false

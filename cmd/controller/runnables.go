@@ -46,14 +46,7 @@ func newBesideRounds(
 	if !setup.Gating.Enabled {
 		return runnables, nil
 	}
-	leads := func() bool {
-		select {
-		case <-elected:
-			return true
-		default:
-			return false
-		}
-	}
+	leads := func() bool { return closed(elected) }
 	withdrawer, err := newWithdrawer(config, setup, caches, leads, may.gate, recorder)
 	if err != nil {
 		return nil, err
