@@ -112,7 +112,7 @@ func newWithdrawer(
 ) (manager.Runnable, error) {
 	config = writing(config, withdrawalsPerSecond, permission{gate: gate, mayWrite: func() error {
 		if leads() {
-			return errLeads
+			return errors.New("this replica leads now")
 		}
 		return nil
 	}})
@@ -128,9 +128,6 @@ func newWithdrawer(
 		return nil
 	})}, nil
 }
-
-// errLeads is why a replica that leads does not send a request of a standby.
-var errLeads = errors.New("this replica leads now")
 
 // startFailsafe withdraws what no controller withdraws in time, until ctx is done. It works while
 // no controller runs. It ignores dryRun: the pods that wait for a dry run would wait for ever.
