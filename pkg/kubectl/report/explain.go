@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -371,14 +372,8 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 			of.Pool, of.Pools = "", len(of.pools)
 		}
 	}
-	refuses := func(g NodeGroup) int {
-		if g.Accepts {
-			return 0
-		}
-		return 1
-	}
 	slices.SortStableFunc(all, func(a, b NodeGroup) int {
-		return cmp.Or(cmp.Compare(refuses(a), refuses(b)), cmp.Compare(b.Count, a.Count),
+		return cmp.Or(migration.TrueFirst(a.Accepts, b.Accepts), cmp.Compare(b.Count, a.Count),
 			strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
 	})
 	return all
