@@ -42,32 +42,22 @@ var (
 type sendFunc func(kind schema.GroupKind, data []byte) error
 
 // textReader is a Reader whose next bytes can be inspected.
-type textReader struct {
-	io.Reader
-	ahead []byte
+type textReader struct{ io.Reader }
+
+// unread makes data the next bytes.
+func (r *textReader) unread(data []byte) {
+	r.Reader = io.MultiReader(bytes.NewReader(bytes.Clone(data)), r.Reader)
 }
 
-func (r *textReader) Read(p []byte) (int, error) {
-	if len(r.ahead) == 0 {
-		return r.Reader.Read(p)
-	}
-	n := copy(p, r.ahead)
-	r.ahead = r.ahead[n:]
-	return n, nil
-}
-
-// peek returns the next bytes after white space: at least n, or all that remain.
-func (r *textReader) peek(n int) ([]byte, error) {
-	more, read, err := make([]byte, peekBytes), 0, error(nil)
+// peek returns the next bytes after white space, at most peekBytes; none at the end.
+func (r *textReader) peek() ([]byte, error) {
 	for {
-		r.ahead = bytes.TrimLeft(append(r.ahead, more[:read]...), " \t\r\n")
-		switch {
-		case len(r.ahead) >= n || errors.Is(err, io.EOF):
-			return r.ahead, nil
-		case err != nil:
-			return nil, err
+		read, err := io.ReadAll(io.LimitReader(r.Reader, peekBytes))
+		start := bytes.TrimLeft(read, " \t\r\n")
+		r.unread(start)
+		if err != nil || len(start) == len(read) {
+			return start, err
 		}
-		read, err = r.Reader.Read(more)
 	}
 }
 
@@ -76,7 +66,7 @@ func (r *textReader) skipLines(prefix string) error {
 	lines := bufio.NewReader(r)
 	defer func() {
 		rest, _ := lines.Peek(lines.Buffered()) // they are buffered
-		r.ahead = append(bytes.Clone(rest), r.ahead...)
+		r.unread(rest)
 	}()
 	for whole := true; ; {
 		line, isPrefix, err := lines.ReadLine()
@@ -136,7 +126,7 @@ const logStart, logEnd = "==== START logs for container", "==== END logs for con
 
 func splitText(text *textReader, send sendFunc) error {
 	for first := true; ; first = false {
-		start, err := text.peek(peekBytes)
+		start, err := text.peek()
 		switch {
 		case err != nil:
 			return err
@@ -212,7 +202,7 @@ func splitJSON(text *textReader, start []byte, send sendFunc) error {
 	if err != nil && limited.N == 0 {
 		return fmt.Errorf("%w: %s", errItemTooLarge, err)
 	}
-	text.ahead = append(bytes.Clone(decoder.UnreadBuffer()), text.ahead...)
+	text.unread(decoder.UnreadBuffer())
 	return err
 }
 
