@@ -5,7 +5,6 @@ package simulation
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -233,8 +232,10 @@ func (r *Room) search(q query, c *class, dist *distribution, from *site) (at *si
 		return at, why
 	case !examined:
 		return nil, NotExamined
+	case refused == decision.Admitted: // the policy rejects no open node
+		return nil, "no node has room for it"
 	}
-	return nil, noRoomReason(plan, refused)
+	return nil, "no node that the policy permits has room for it: " + plan.Reason(refused)
 }
 
 // count adds p on its node (by 1) or removes it (by -1).
@@ -243,15 +244,6 @@ func (r *Room) count(p *snapshot.Pod, on *site, dist *distribution, by int) {
 		dist.add(on, by)
 	}
 	r.changes.count(p, on.Node, by)
-}
-
-// noRoomReason returns why no node was found. refused is why the policy rejects some open nodes, or
-// Admitted if it does not.
-func noRoomReason(plan *decision.Plan, refused decision.Verdict) string {
-	if refused == decision.Admitted {
-		return "no node has room for it"
-	}
-	return fmt.Sprintf("no node that the policy permits has room for it: %s", plan.Reason(refused))
 }
 
 // planOf returns the decision for a replacement of p, a replica of a revision with the pods in
