@@ -177,12 +177,7 @@ func (r *Room) victimsOn(at *site, c *class, priority int32) (all []*snapshot.Po
 }
 
 // startOf returns when the pod was started, by the kubelet if it is known.
-func startOf(p *snapshot.Pod) *metav1.Time {
-	if p.Status.StartTime != nil {
-		return p.Status.StartTime
-	}
-	return &p.CreationTimestamp
-}
+func startOf(p *snapshot.Pod) *metav1.Time { return cmp.Or(p.Status.StartTime, &p.CreationTimestamp) }
 
 // violations returns the pods, the most important first, whose preemption would violate a
 // PodDisruptionBudget.
