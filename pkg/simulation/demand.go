@@ -3,6 +3,7 @@ package simulation
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -21,16 +22,21 @@ type Demand struct {
 	changes *changes
 	class   *class
 	places  map[*snapshot.Pod]*snapshot.Node
-	// hasTerms reports whether the class has its terms. They are expensive, so the Demand computes
-	// them only when a node meets all other requirements.
-	hasTerms bool
+	// terms returns the terms of the class. They are expensive, so the Demand computes them only when
+	// a node meets all other requirements.
+	terms func() *terms
 }
 
 // NewDemand returns the demand of p, which is bound to no node of s. places overrides the nodes of
 // pods that are about to move; nil means no node. The caller must not change places while it uses
 // the Demand.
 func NewDemand(s *snapshot.Snapshot, p *snapshot.Pod, places map[*snapshot.Pod]*snapshot.Node) *Demand {
-	return &Demand{changes: newChanges(s.Index()), class: newClass(p, p.Requests), places: places}
+	d := &Demand{changes: newChanges(s.Index()), class: newClass(p, p.Requests), places: places}
+	d.terms = sync.OnceValue(func() *terms {
+		defer d.changes.move(places, 1)
+		return d.changes.newTerms(p)
+	})
+	return d
 }
 
 // Fits reports whether the node would accept the pod if it had enough resources. moves overrides
@@ -44,15 +50,6 @@ func (d *Demand) Fits(node *snapshot.Node, moves map[*snapshot.Pod]*snapshot.Nod
 	d.changes.move(moves, 1)
 	defer d.changes.move(moves, -1)
 	return terms.allows(d.changes.index.Numbers[node])
-}
-
-// terms returns the terms of the class. The first call computes them.
-func (d *Demand) terms() *terms {
-	if !d.hasTerms {
-		d.hasTerms, d.class.terms = true, d.changes.newTerms(d.class.pod)
-		d.changes.move(d.places, 1)
-	}
-	return d.class.terms
 }
 
 // portsFree reports whether no other pod on the node uses one of the pod's host ports.
