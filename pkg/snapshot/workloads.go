@@ -226,11 +226,8 @@ func (c *census) revisionOf(subject *workload.Subject, pod *v1.Pod) *Revision {
 }
 
 // deploymentOf returns the Deployment with that UID that controls rs, or nil if the cache does not
-// have it. rs may be nil.
+// have it.
 func (c *census) deploymentOf(rs *appsv1.ReplicaSet, uid types.UID) *appsv1.Deployment {
-	if rs == nil {
-		return nil
-	}
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil {
 		return nil
