@@ -100,10 +100,9 @@ func (c *census) releaseDefect(p *podFacts) string {
 // controller of the pod, if it has one, must own the ReplicaSet.
 func (c *census) succeeded(p *podFacts) (*Release, *v1.Pod) {
 	rs, err := c.replicaSets.ReplicaSets(p.pod.Namespace).Get(p.release.ReplicaSet)
-	if err != nil || rs.UID == p.release.ReplicaSetUID || !workload.Selector(rs.Spec.Selector).Matches(labels.Set(p.original.Labels)) {
-		return p.release, p.original
-	}
-	if by := metav1.GetControllerOfNoCopy(p.pod); by != nil && c.deploymentOf(rs, by.UID) == nil {
+	by := metav1.GetControllerOfNoCopy(p.pod)
+	if err != nil || rs.UID == p.release.ReplicaSetUID || !workload.Selector(rs.Spec.Selector).Matches(labels.Set(p.original.Labels)) ||
+		by != nil && c.deploymentOf(rs, by.UID) == nil {
 		return p.release, p.original
 	}
 	release := *p.release
