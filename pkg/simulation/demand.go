@@ -33,8 +33,9 @@ type Demand struct {
 func NewDemand(s *snapshot.Snapshot, p *snapshot.Pod, places map[*snapshot.Pod]*snapshot.Node) *Demand {
 	d := &Demand{changes: newChanges(s.Index()), class: newClass(p, p.Requests), places: places}
 	d.terms = sync.OnceValue(func() *terms {
-		defer d.changes.move(places, 1)
-		return d.changes.newTerms(p)
+		terms := d.changes.newTerms(p)
+		d.changes.move(places, 1)
+		return terms
 	})
 	return d
 }
