@@ -78,10 +78,10 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 		}
 		errs = append(errs, field.Required(path, "the rule sets nothing: at least one of "+strings.Join(names, ", ")))
 	}
-	errs = append(errs, eachValid(r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
-	errs = append(errs, eachValid(r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)
-	errs = append(errs, eachValid(r.QOSClasses, path.Child("qosClasses"), isQOSClass)...)
-	errs = append(errs, eachValid(r.OwnerKinds, path.Child("ownerKinds"), isOwnerKind)...)
+	errs = append(errs, eachNew(map[string]bool{}, r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
+	errs = append(errs, eachNew(map[string]bool{}, r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)
+	errs = append(errs, eachNew(map[string]bool{}, r.QOSClasses, path.Child("qosClasses"), isQOSClass)...)
+	errs = append(errs, eachNew(map[string]bool{}, r.OwnerKinds, path.Child("ownerKinds"), isOwnerKind)...)
 
 	if selector := decoding.Selector(&errs, path.Child("podSelector"), r.PodSelector); selector != nil {
 		rule.PodSelector = func(podLabels map[string]string) bool { return selector.Matches(labels.Set(podLabels)) }
@@ -115,12 +115,8 @@ func convertSettings(errs *field.ErrorList, path *field.Path, object any) decisi
 	return overrides
 }
 
-// eachValid returns the problems with the values of a list, and its duplicate values.
-func eachValid(list []string, path *field.Path, problems func(string) []string) field.ErrorList {
-	return eachNew(map[string]bool{}, list, path, problems)
-}
-
-// eachNew is eachValid for a list whose values must not be in seen. It adds the values to seen.
+// eachNew returns the problems with the values of a list, and the values that are in seen or occur
+// twice. It adds the values to seen.
 func eachNew(seen map[string]bool, list []string, path *field.Path, problems func(string) []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, value := range list {
