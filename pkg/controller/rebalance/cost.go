@@ -72,7 +72,7 @@ func costsOf(w *snapshot.Workload, floors bool, now time.Time) (costs []Cost) {
 // deletion cost first.
 func ordersByCost(w *snapshot.Workload) bool {
 	kind := schema.FromAPIVersionAndKind(w.APIVersion, w.Kind).GroupKind()
-	return w.HasReplicaSets() || slices.Contains(providers.DeletionCostControllers(), kind)
+	return w.HasReplicaSets() || slices.Contains(providers.DeletionCostControllers, kind)
 }
 
 // floorOf returns the pods that make up a workload's floor. There may be fewer than the floor.
