@@ -57,7 +57,6 @@ type Plugin struct {
 	pods     corelisters.PodLister
 	nodes    corelisters.NodeLister
 	recorder events.EventRecorder
-	logger   klog.Logger
 	clock    clock.WithDelayedExecution
 	handlers []cache.ResourceEventHandlerRegistration
 	// schedulesGangs reports whether the profile schedules gangs.
@@ -124,7 +123,6 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 		pods:     factory.Core().V1().Pods().Lister(),
 		nodes:    factory.Core().V1().Nodes().Lister(),
 		recorder: handle.EventRecorder(),
-		logger:   logger,
 		clock:    clock.RealClock{},
 
 		nominator:      handle,
