@@ -337,11 +337,6 @@ func (a *Assigner) capacity(node *v1.Node) decision.Capacity {
 	return a.settings.Policy.Capacity(node.Labels, a.clock.Since(node.CreationTimestamp.Time))
 }
 
-func (a *Assigner) onDemand(name string) bool {
-	node, err := a.nodes.Get(name)
-	return err == nil && a.capacity(node).Type == decision.OnDemand
-}
-
 // earlier returns the shorter of two durations; 0 means never.
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {

@@ -254,7 +254,8 @@ func (a *Assigner) olderOnDemand(subject *workload.Subject) bool {
 	return slices.ContainsFunc(older, func(revision workload.OwnerKey) bool {
 		pods, err := a.livePods(revision)
 		return err == nil && slices.ContainsFunc(pods, func(pod *v1.Pod) bool {
-			return pod.Spec.NodeName != "" && a.onDemand(pod.Spec.NodeName)
+			node, err := a.nodes.Get(pod.Spec.NodeName)
+			return err == nil && a.capacity(node).Type == decision.OnDemand
 		})
 	})
 }
