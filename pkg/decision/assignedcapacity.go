@@ -42,9 +42,6 @@ func (a AssignedCapacity) Admits(capacity CapacityType) bool {
 	return true
 }
 
-// BeyondFloor reports whether the pod was assigned to run beyond the floor.
-func (a AssignedCapacity) BeyondFloor() bool { return a == AssignedSpot || a == AssignedAny }
-
 // Replacement returns the pod that p's workload creates to replace p, as far as it is known.
 // Nothing has been assigned or granted to that pod yet.
 func (p *Pod) Replacement() *Pod {

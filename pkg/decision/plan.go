@@ -263,7 +263,7 @@ func (p *Plan) BeyondFloor() bool {
 	if p.requireOnDemand || p.ordered {
 		return p.WithinBudget(0)
 	}
-	return p.floorMet() || p.assigned.BeyondFloor() && p.WithinBudget(0)
+	return p.floorMet() || (p.assigned == AssignedSpot || p.assigned == AssignedAny) && p.WithinBudget(0)
 }
 
 // floorMet reports whether on-demand runs as many replicas of an unordered revision as the floor
