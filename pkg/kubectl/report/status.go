@@ -220,6 +220,7 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	if n := transition.Released + transition.Terminating; n > 0 {
 		s.note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
 	}
+	onReclaimed := func(p *snapshot.Pod) bool { return p.Node != nil && p.Node.Facts.Signal == decision.Reclaim }
 	if n := w.CountPods(onReclaimed); n > 0 && v.Pause.Stops(safety.Reclaim) {
 		s.note(AtRisk, "%s with a node that is being reclaimed: the controller is paused", Count(n, "pod ends", "pods end"))
 	}
@@ -238,10 +239,6 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 		s.Reasons = append(s.Reasons, v.ignoredOf(newest, origins, invalid)...)
 	}
 	return s
-}
-
-func onReclaimed(p *snapshot.Pod) bool {
-	return p.Node != nil && p.Node.Facts.Signal == decision.Reclaim
 }
 
 // place sets what depends on nodes, unless they are unknown.
