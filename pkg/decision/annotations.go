@@ -2,9 +2,11 @@ package decision
 
 import "fmt"
 
-// InvalidAnnotation is an annotation that was skipped because its value is invalid.
+// InvalidAnnotation is an annotation, or a setting of the configuration, that was skipped because
+// its value is invalid.
 type InvalidAnnotation struct {
-	// Object is the kind of the object with the annotation; "pod" for the pod itself.
+	// Object is the kind of the object with the annotation; "pod" for the pod itself, and "" for the
+	// configuration, whose Key is the name of the setting.
 	Object, Key, Value string
 	// Expected describes the expected format of the value.
 	Expected string
@@ -26,9 +28,5 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 	if len(annotations) == 0 {
 		return o, nil
 	}
-	o, fieldErrs := parseOverrides(annotations, func(s *Setting) string { return s.Annotation })
-	for _, m := range fieldErrs {
-		invalid = append(invalid, InvalidAnnotation{Object: on, Key: m.Key, Value: m.Value, Expected: m.Expected})
-	}
-	return o, invalid
+	return parseOverrides(annotations, on, func(s *Setting) string { return s.Annotation })
 }

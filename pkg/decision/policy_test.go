@@ -143,8 +143,8 @@ func TestParseSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, invalid := decision.ParseOverrides(map[string]string{test.setting: test.value, "other": "x"})
 			if test.want == "" {
-				want := []decision.InvalidSetting{{Key: test.setting, Value: test.value}}
-				if diff := cmp.Diff(want, invalid, cmpopts.IgnoreFields(decision.InvalidSetting{}, "Expected")); diff != "" || !o.Empty() || invalid[0].Expected == "" {
+				want := []decision.InvalidAnnotation{{Key: test.setting, Value: test.value}}
+				if diff := cmp.Diff(want, invalid, cmpopts.IgnoreFields(decision.InvalidAnnotation{}, "Expected")); diff != "" || !o.Empty() || invalid[0].Expected == "" {
 					t.Errorf("invalid settings (-want +got):\n%s", diff)
 				}
 				return

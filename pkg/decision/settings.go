@@ -249,22 +249,13 @@ type Overrides struct {
 	given  uint32 // bit i: Settings[i]
 }
 
-// InvalidSetting is a setting whose value is invalid.
-type InvalidSetting struct {
-	Key, Value string
-	// Expected describes the expected format of the value.
-	Expected string
-}
-
 // ParseOverrides parses the values of settings, by name. It ignores other names, and leaves out the
 // settings with invalid values.
-func ParseOverrides(values map[string]string) (Overrides, []InvalidSetting) {
-	return parseOverrides(values, func(s *Setting) string { return s.Name })
+func ParseOverrides(values map[string]string) (Overrides, []InvalidAnnotation) {
+	return parseOverrides(values, "", func(s *Setting) string { return s.Name })
 }
 
-func parseOverrides(values map[string]string, key func(*Setting) string) (Overrides, []InvalidSetting) {
-	var o Overrides
-	var invalid []InvalidSetting
+func parseOverrides(values map[string]string, object string, key func(*Setting) string) (o Overrides, invalid []InvalidAnnotation) {
 	for i := range Settings {
 		setting := &Settings[i]
 		text, ok := values[key(setting)]
@@ -273,7 +264,7 @@ func parseOverrides(values map[string]string, key func(*Setting) string) (Overri
 		case setting.parse(&o.values, text):
 			o.given |= 1 << i
 		default:
-			invalid = append(invalid, InvalidSetting{Key: key(setting), Value: text, Expected: "expected " + setting.Values})
+			invalid = append(invalid, InvalidAnnotation{Object: object, Key: key(setting), Value: text, Expected: "expected " + setting.Values})
 		}
 	}
 	return o, invalid
