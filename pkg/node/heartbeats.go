@@ -86,14 +86,6 @@ func (h *heartbeats) seenRenewed(name string) bool {
 	return last.changed && h.clock.Now().Round(0).Sub(last.at) < overdueAfter
 }
 
-// known reports whether the node has a Lease.
-func (h *heartbeats) known(name string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, known := h.renewed[name]
-	return known
-}
-
 // Overdue returns the nodes whose Lease is overdue at now, with the time of the last renewal. It
 // omits nodes without a Lease.
 func (h *heartbeats) Overdue(now time.Time) map[string]time.Time {

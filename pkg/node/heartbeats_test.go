@@ -218,14 +218,16 @@ func TestRenewed(t *testing.T) {
 	f := newLiveFixture("n")
 	want := func(node string, want bool) {
 		t.Helper()
-		if got := f.Renewed(node); got != want {
+		if got := f.Renewed(node, now.Add(10*time.Second)); got != want {
 			t.Errorf("the Lease of %s is renewed: %t, want %t", node, got, want)
 		}
 	}
 	want("without-a-lease", true)
 	want("n", false)
-	f.wait(10*time.Second, "n")
-	want("n", true)
-	f.wait(20 * time.Second)
+	f.wait(9*time.Second, "n")
 	want("n", false)
+	f.wait(time.Second, "n")
+	want("n", true)
+	f.wait(time.Hour)
+	want("n", true)
 }

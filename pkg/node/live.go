@@ -117,10 +117,13 @@ func (l *LiveReader) Silent(reader *Reader, nodes []*v1.Node, now time.Time) (ov
 	return cached.Overdue, unconfirmed
 }
 
-// Renewed reports whether a renewal of the node's Lease was observed within overdueAfter. It is true
-// for a node without a Lease: only its condition Ready counts.
-func (l *LiveReader) Renewed(node string) bool {
-	return !l.heartbeats.known(node) || l.heartbeats.seenRenewed(node)
+// Renewed reports whether a renewal of the node's Lease was observed since then. It is true for a
+// node without a Lease: only its condition Ready counts.
+func (l *LiveReader) Renewed(node string, since time.Time) bool {
+	l.heartbeats.mu.Lock()
+	defer l.heartbeats.mu.Unlock()
+	last, known := l.heartbeats.renewed[node]
+	return !known || last.changed && !last.at.Before(since)
 }
 
 // SignalsDiffer reports whether a field has changed that can contain a signal. Most updates of

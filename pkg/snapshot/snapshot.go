@@ -30,9 +30,9 @@ type Snapshot struct {
 	Overdue map[string]time.Time
 	// Unconfirmed contains the nodes that do not count as lost yet, as in node.Reader.
 	Unconfirmed map[string]bool
-	// Renewed reports whether a renewal of a node's Lease was observed lately
+	// Renewed reports whether a renewal of a node's Lease was observed since then
 	// (node.LiveReader.Renewed); nil if that is unknown.
-	Renewed func(node string) bool
+	Renewed func(node string, since time.Time) bool
 	// Nodes contains all nodes, by name.
 	Nodes []*Node
 	// Events contains the events of nodes since the Reader's previous Snapshot, oldest first.

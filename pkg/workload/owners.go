@@ -357,11 +357,13 @@ func jobDesired(job *batchv1.Job) int {
 // failure.
 func batchOf(job *batchv1.Job) (batch decision.Batch, ignored bool) {
 	if policy := job.Spec.PodFailurePolicy; policy != nil {
+		earlier := false // an earlier rule may apply to the exit code of an evicted pod
 		for i := range policy.Rules {
 			switch rule := &policy.Rules[i]; {
 			case !onDisruption(rule) || rule.Action == batchv1.PodFailurePolicyActionCount:
+				earlier = earlier || rule.Action != batchv1.PodFailurePolicyActionIgnore
 			case rule.Action == batchv1.PodFailurePolicyActionIgnore:
-				return decision.Retriable, true
+				return decision.Retriable, !earlier
 			default: // FailJob, FailIndex
 				return decision.NotRetriable, false
 			}

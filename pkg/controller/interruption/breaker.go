@@ -92,7 +92,7 @@ func (p *planner) observeBreaker(nodes []observedNode) (b Breaker) {
 		isSpot := n.Facts.Capacity.Type == decision.Spot
 		doubted := !isOff && slices.ContainsFunc(n.signals, func(a node.Announcement) bool { return p.Memory.verdicts.doubtful(a.Name) })
 		n.inBurst = !isOff && (n.state.Burst || !n.ends && (doubted || isSpot && unproven > bound))
-		if len(n.sources) > 1 {
+		if n.common = n.state.Common; len(n.sources) > 1 {
 			n.common = slices.DeleteFunc(slices.Clone(n.sources), func(source string) bool {
 				return !doubted && bySource[source] <= bound && !slices.Contains(n.state.Common, source)
 			})

@@ -64,7 +64,7 @@ func TestEvidence(t *testing.T) {
 		"one is not ready": {change: func(f *fleet) {
 			f.Nodes[0].Status.Conditions[0] = v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, LastTransitionTime: *at(2 * time.Minute)}
 		}},
-		"no renewal of the Leases was seen": {change: func(f *fleet) { f.Renewed = func(string) bool { return false } }},
+		"no renewal of the Leases was seen": {change: func(f *fleet) { f.Renewed = func(string, time.Time) bool { return false } }},
 		"a new leader":                      {change: (*fleet).newLeader, want: 4},
 		"the default notice":                {signal: func(f *fleet, n *snapshot.Node) { f.taint(n, maintenance, 0) }},
 		"our own taint":                     {signal: func(f *fleet, n *snapshot.Node) { f.taint(n, own, 0) }},
@@ -138,7 +138,7 @@ func TestClocks(t *testing.T) {
 	}{
 		"a taint, 100 s behind":       {func(w *world) { w.taint(awsReclaim, "x", at(-90*time.Second)) }, "+115"},
 		"a taint, 60 s ahead":         {func(w *world) { w.taint(awsReclaim, "x", at(70*time.Second)) }, "+120"},
-		"a taint, without a time":     {func(w *world) { w.taint(awsReclaim, "x", nil) }, "+115"},
+		"a taint, without a time":     {func(w *world) { w.taint(awsReclaim, "x", nil) }, "+120"},
 		"a correct clock":             {func(w *world) { w.taint(awsReclaim, "x", at(7*time.Second)) }, "+117"},
 		"a condition, 25 s behind":    {func(w *world) { w.event("Preempt Scheduled", -20*time.Second) }, "+25"},
 		"a condition, an hour behind": {func(w *world) { w.event("Preempt Scheduled", -time.Hour) }, "+25"},
@@ -178,7 +178,7 @@ func TestDeadlineAfterPause(t *testing.T) {
 		"across the deadline":             {5 * time.Second, 125 * time.Second, false, false, "", 125 * time.Second},
 		"within the notice":               {5 * time.Second, 100 * time.Second, false, false, " +20", 100 * time.Second},
 		"a new leader after the deadline": {5 * time.Second, 125 * time.Second, true, false, "", 125 * time.Second},
-		"a new leader within the notice":  {5 * time.Second, 100 * time.Second, true, false, " +20", 100 * time.Second},
+		"a new leader within the notice":  {5 * time.Second, 100 * time.Second, true, false, " +20", 0},
 		"none":                            {125 * time.Second, 125 * time.Second, false, false, " -5", 0},
 		"none, and long after":            {150 * time.Second, 150 * time.Second, false, false, "", 0},
 		"the kubelet is silent":           {5 * time.Second, 125 * time.Second, false, true, " -5", 125 * time.Second},
@@ -313,5 +313,82 @@ func TestKubeletShutdown(t *testing.T) {
 			clustertest.Equal(t, "moves", test.want, w.round(0))
 			clustertest.Equal(t, "marks", test.marks, w.marks())
 		})
+	}
+}
+
+// The time of a notice counts from its start also if the round is later.
+func TestFreeSinceTheStart(t *testing.T) {
+	w := memoryWorld(t)
+	w.round(0)
+	w.taint(awsReclaim, "x", at(time.Second))
+	w.round(4 * time.Second)
+	if _, moves, _ := interruption.Plan(w.snapshot(), w.settings); !moves[0].Free.Equal(start.Add(time.Second)) {
+		t.Errorf("free after %s, want 1s", moves[0].Free.Sub(start))
+	}
+}
+
+// A pause of the deletions alone is a pause, too. A deadline that means nothing does not return when
+// the kubelet is not ready for a moment.
+func TestDeadlineStaysInThePast(t *testing.T) {
+	for name, paused := range map[string]func(safety.Cause) bool{
+		"everything": func(safety.Cause) bool { return true },
+		"deadline":   func(c safety.Cause) bool { return c == safety.Deadline },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := memoryWorld(t)
+			w.taint(awsReclaim, "x", at(0))
+			w.settings.Paused = clustertest.Paused(paused)
+			w.round(0)
+			w.round(125 * time.Second)
+			w.settings.Paused = nil
+			for _, ready := range []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse} {
+				w.ready(ready)
+				clustertest.Equal(t, "moves, ready: "+string(ready), "web-0 interruption, web-1 interruption", w.round(time.Second))
+			}
+		})
+	}
+}
+
+// A node that outlived its deadline, and is silent an hour later, has the bound for unreachable
+// nodes, as other nodes have.
+func TestSilentLongAfterDeadline(t *testing.T) {
+	f := newFleet(t, 20)
+	f.signal(0, 20, 0)
+	f.plan(t, 0)
+	f.plan(t, 200*time.Second)
+	f.Now = start.Add(time.Hour)
+	f.Overdue, f.Unconfirmed = map[string]time.Time{}, map[string]bool{}
+	for _, n := range f.Nodes {
+		n.Pods[0].Revision.ReplicaSet = &appsv1.ReplicaSet{}
+		f.Overdue[n.Name], f.Unconfirmed[n.Name] = f.Now.Add(-20*time.Second), true
+	}
+	_, moves, _ := interruption.Plan(f.Snapshot, f.settings)
+	for _, m := range moves {
+		if m.Unreachable || !m.Unconfirmed {
+			t.Errorf("%s is moved as if its node was lost", m.Pod.Name)
+		}
+	}
+}
+
+// Two tools announce the reclaim of all nodes, and one sets its signals again node by node.
+func TestToolRestarts(t *testing.T) {
+	f := newFleet(t, 20)
+	f.signal(0, 20, 0)
+	tool := func(first, last int, after time.Duration) {
+		for _, n := range f.Nodes[first:last] {
+			f.taint(n, googleReclaim, after)
+		}
+	}
+	tool(0, 20, 0)
+	f.plan(t, 0)
+	for _, n := range f.Nodes {
+		f.untaint(n, googleReclaim)
+	}
+	f.plan(t, 5*time.Second)
+	for i := range 12 {
+		tool(i, i+1, 10*time.Second)
+		if got := f.plan(t, 10*time.Second); len(got.Unconfirmed) != 20 {
+			t.Fatalf("after %d signals: %d nodes are unconfirmed", i+1, len(got.Unconfirmed))
+		}
 	}
 }

@@ -38,13 +38,20 @@ type nodeMemory struct {
 	round time.Time // the last round that saw the node
 	// began contains, for each fact about the node in that round, the last round that saw the node
 	// without the fact; zero if none did.
-	began map[string]time.Time
-	// calm reports whether an earlier round saw the node without a reclaim signal. free is since
-	// when the controller may act on its reclaim signals; zero if it may not, or if there is none.
-	calm bool
-	free time.Time
+	began   map[string]time.Time
+	reclaim reclaimMemory
 	// pending are the signals of the node whose verdict is open.
 	pending []string
+}
+
+// reclaimMemory is what this process has seen of a node since its reclaim signals began. It is zero
+// if there are none, except for calm.
+type reclaimMemory struct {
+	// calm: an earlier round saw the node without a reclaim signal. held: moves were not possible in
+	// an earlier round, because of a pause or the breaker. outlived: the deadline means nothing.
+	calm, held, outlived bool
+	// free is since when the controller may act; zero if it may not.
+	free time.Time
 }
 
 // see records that a round at now sees a node with these facts.
@@ -100,15 +107,16 @@ func (o *observedNode) since(fact string, onNode time.Time) time.Time {
 }
 
 // freeSince returns since when the controller may act on the notice of the node, which began at
-// first: later than that after a pause, an open breaker or a change of leaders. It is zero if the
-// controller may not.
+// first: later than that after a pause or an open breaker, or for a new leader after the deadline.
+// It is zero if the controller may not.
 func (p *planner) freeSince(n *observedNode, first time.Time) time.Time {
-	m := n.memory
+	m := &n.memory.reclaim
+	continued := m.calm || len(n.state.Starts) > 0 && p.now.Before(n.notice.deadline) // by a new leader
 	switch {
-	case n.unconfirmed || p.Paused.Stops(safety.Reclaim):
-		m.calm, m.free = false, time.Time{}
+	case n.unconfirmed || p.Paused.Stops(safety.Reclaim) || p.Paused.Stops(safety.Deadline):
+		m.held, m.free = true, time.Time{}
 	case !m.free.IsZero():
-	case m.calm:
+	case continued && !m.held:
 		m.free = first
 	default:
 		m.free = p.now
@@ -190,7 +198,7 @@ func (p *planner) judge(nodes []observedNode) {
 			switch at := n.notice.starts[a.Name].Add(a.Notice + outlivedAfter); {
 			case p.now.Before(at) && !n.drained():
 				n.memory.pending = append(n.memory.pending, a.Name)
-			case p.now.Before(at) || n.alive && p.renewed != nil && !p.renewed(n.Name):
+			case p.now.Before(at) || n.alive && p.renewed != nil && !p.renewed(n.Name, at):
 			default:
 				m.verdicts.add(a.Name, n.UID, verdict{at, n.alive})
 			}

@@ -138,7 +138,9 @@ func (p *planner) observe(n *snapshot.Node) (o observedNode, ok bool) {
 		others = &shallow
 	}
 	o.signals = p.reader.Announcements(others, n.Facts.Capacity.Type, p.at)
-	o.memory = p.Memory.see(n.UID, o.facts(), p.at)
+	if o.memory = p.Memory.see(n.UID, o.facts(), p.at); len(o.signals) == 0 {
+		o.memory.reclaim = reclaimMemory{calm: true}
+	}
 	return o, len(o.signals) > 0 || o.hasState || o.deadline.exists || n.Spec.Unschedulable
 }
 

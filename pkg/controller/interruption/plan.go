@@ -49,7 +49,7 @@ type Settings struct {
 	// nodes are independent of it.
 	Selects func(namespace string) bool
 	// ForcedBreaker is what a user has set the breaker to: true is open, for every node with a
-	// reclaim signal that is not confirmed, and false is closed. nil: the nodes decide.
+	// reclaim signal whose kubelet is not silent, and false is closed. nil: the nodes decide.
 	ForcedBreaker *bool
 	// Paused is as in migration.Settings. No node gets a taint because of a paused cause.
 	Paused safety.Paused
@@ -128,7 +128,7 @@ type planner struct {
 	// objects.
 	at, now time.Time
 	reader  node.Reader
-	renewed func(node string) bool // as in snapshot.Snapshot
+	renewed func(node string, since time.Time) bool // as in snapshot.Snapshot
 	// otherSchedulers reports whether other schedulers place pods that the policy applies to.
 	otherSchedulers bool
 	// kubelets counts the unreachable nodes that observe has read, and spotNodes the spot nodes.
@@ -196,10 +196,12 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 	switch ended := !p.now.Before(move.Deadline); {
 	case n.unconfirmed && p.ForcedBreaker == nil && !(ended && n.alive):
 		move.FairEnd = fairEnd(n.notice)
-	case !n.unconfirmed && n.alive && (!move.Free.Before(move.Deadline) || !p.now.Before(move.Deadline.Add(outlivedAfter))):
-		move.Deadline = time.Time{} // it means nothing: the node has outlived it
+	case !n.unconfirmed && p.outlived(n, move.Free):
+		move.Deadline = time.Time{}
 	}
-	onlyUnreachable, silent := n.onlyUnreachable(), n.silent && !p.now.Before(n.notice.deadline)
+	onlyUnreachable := n.onlyUnreachable()
+	quiet, silent := p.reader.KubeletUnreachable(n.Node.Node) // a later silence has another cause than the reclaim
+	silent = silent && !p.now.Before(n.notice.deadline) && quiet.Before(n.notice.deadline.Add(outlivedAfter))
 	for _, pod := range n.Pods {
 		if p.mayMove(pod) && !(onlyUnreachable && staysOnUnreachableNode(pod)) {
 			move := move
@@ -213,6 +215,15 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 		return desired{}, nil
 	}
 	return want, moves
+}
+
+// outlived reports whether the deadline of a node means nothing any more: the node was ready after
+// it although the controller, which may act since free, did not remove its pods before, or was ready
+// outlivedAfter later.
+func (p *planner) outlived(n *observedNode, free time.Time) bool {
+	m, deadline := &n.memory.reclaim, n.notice.deadline
+	m.outlived = !n.silent && !n.ends && (m.outlived || n.alive && (!free.Before(deadline) || !p.now.Before(deadline.Add(outlivedAfter))))
+	return m.outlived
 }
 
 // shortHalf is the longest half of a notice that a fair end does not wait for.
@@ -250,7 +261,7 @@ func (p *planner) observeNotice(n *observedNode) (o notice) {
 		}
 	}
 	if o.starts == nil {
-		n.memory.calm, n.memory.free = true, time.Time{}
+		n.memory.reclaim = reclaimMemory{calm: true}
 		return o
 	}
 	o.deadline, o.stale = p.deadline(n, o.starts, oldest)
@@ -271,7 +282,7 @@ func (p *planner) start(n *observedNode, a node.Announcement) (start, futureStar
 	if !recorded.IsZero() && (!onNode.After(recorded) || onNode.Equal(futureStart)) {
 		return recorded, futureStart
 	}
-	if !isUnreachable(a) {
+	if !isUnreachable(a) && !onNode.IsZero() {
 		onNode = n.since(a.Name, onNode)
 	}
 	switch {

@@ -165,7 +165,7 @@ func (p *planner) completeReplaced(o *observation, replaced bool) Action {
 // be satisfied. The ReplicaSet then has one pod too many and deletes one.
 func (p *planner) eviction(o *observation, why string) Action {
 	within := p.replacementTimeout(o.Pod.ReleasedFrom, o.Reason) + p.settings.Migration.SurgeTimeout.Duration
-	if o.Deadline.IsZero() && p.now.Sub(o.Pod.Release.At) >= within {
+	if o.Deadline.IsZero() && min(p.now.Sub(o.Pod.Release.At), p.now.Sub(o.Free)) >= within {
 		return o.action(Restore, Surge, fmt.Sprintf("%s, but it was not evicted within %s", why, within))
 	}
 	return o.action(EvictPod, Surge, why)

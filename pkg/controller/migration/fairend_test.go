@@ -46,6 +46,9 @@ func TestFairEnd(t *testing.T) {
 	}
 	ignore := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionIgnore,
 		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}}}}
+	fails := &batchv1.PodFailurePolicy{Rules: append([]batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionFailJob,
+		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{0}}}},
+		ignore.Rules...)}
 	for name, test := range map[string]struct {
 		pods   func(*world) []string
 		budget int32 // the least number of ready pods
@@ -74,9 +77,10 @@ func TestFairEnd(t *testing.T) {
 			w.setReady(w.pods["set-0"], v1.ConditionFalse)
 			return names
 		}, room: 3, want: []string{"evict set-0 by evict"}},
-		"a Job":                          {pods: job(nil), room: 3, want: []string{"stay job-a"}},
-		"a Job that ignores disruptions": {pods: job(ignore), room: 3, want: []string{"evict job-a by evict"}},
-		"a pod without a controller":     {pods: func(w *world) []string { return []string{w.pod("tool", nil, "reclaimed").Name} }, room: 3},
+		"a Job":                               {pods: job(nil), room: 3, want: []string{"stay job-a"}},
+		"a Job that an exit code fails first": {pods: job(fails), room: 3, want: []string{"stay job-a"}},
+		"a Job that ignores disruptions":      {pods: job(ignore), room: 3, want: []string{"evict job-a by evict"}},
+		"a pod without a controller":          {pods: func(w *world) []string { return []string{w.pod("tool", nil, "reclaimed").Name} }, room: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -130,6 +134,49 @@ func TestRoomWhileTheBreakerIsOpen(t *testing.T) {
 				all[i].Unconfirmed, all[i].FairEnd = true, start
 			}
 			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: test.room}, all, settings, nil)))
+		})
+	}
+}
+
+// Pods whose fair end never comes do not delay the surges of others.
+func TestRoomIsNotPromisedForEver(t *testing.T) {
+	for name, add := range map[string]func(*world) string{
+		"a singleton": func(w *world) string { return w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Name },
+		"a budget that allows nothing": func(w *world) string {
+			s := w.statefulSet("db", 2)
+			w.pod("db-1", s, "remaining")
+			w.budget("db", 2)
+			return w.pod("db-0", s, "reclaimed").Name
+		},
+		"a pod of another tenant terminates for ever": func(w *world) string {
+			p := w.pod("stuck-0", w.statefulSet("stuck", 1), "remaining")
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: start.Add(-time.Hour)}, []string{"example.com/never"}
+			return ""
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.deployment("web", 2)
+			names := []string{w.pod("web-0", w.replicaSets["web-1"], "reclaimed").Name, w.pod("web-1", w.replicaSets["web-1"], "reclaimed").Name}
+			if other := add(w); other != "" {
+				names = append(names, other)
+			}
+			w.sync()
+			s := w.snapshot()
+			s.Now = start.Add(11 * time.Second)
+			all := noticed(s, 2*time.Minute, names...)
+			for i := range all {
+				all[i].Unconfirmed, all[i].FairEnd = true, start
+			}
+			released := 0
+			for _, a := range migration.Plan(s, &room{left: 1}, all, settings, nil) {
+				if a.Kind == migration.Release {
+					released++
+				}
+			}
+			if released != 2 {
+				t.Errorf("%d pods are released, want 2", released)
+			}
 		})
 	}
 }

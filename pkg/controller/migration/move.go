@@ -81,8 +81,8 @@ type Move struct {
 	Unreachable bool
 	// Unconfirmed: the breaker for reclaim signals is open, and nothing else confirms that the node
 	// is being reclaimed. The pod is released if possible, and a released pod is evicted as usual.
-	// It is not evicted before its release, and has no last moment. Only moves with a deadline are
-	// unconfirmed.
+	// It is not evicted before its release, except in a FairEnd, and has no last moment. Only moves
+	// with a deadline are unconfirmed.
 	Unconfirmed bool
 	// FairEnd is since when an unconfirmed pod that cannot surge may be evicted until its Deadline:
 	// in turn, if a replacement has room now (planner.mayEndFairly). Zero means never.

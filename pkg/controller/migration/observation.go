@@ -142,13 +142,13 @@ func (p *planner) observeStart(o *observation) {
 }
 
 // moveOf returns the move of a pod. A released pod is moved for the reason of its release, unless
-// its requested move has a deadline. Requested replaces Drain.
+// its requested move has a deadline or the same reason. Requested replaces Drain.
 func moveOf(pod *snapshot.Pod, requested Move) Move {
 	if pod.Release == nil {
 		return requested
 	}
 	released := Move{Pod: pod, Reason: reasonOf(pod.Release)}
-	if !requested.Deadline.IsZero() || released.Reason == Drain && requested.Reason == Requested {
+	if !requested.Deadline.IsZero() || requested.Reason == released.Reason || released.Reason == Drain && requested.Reason == Requested {
 		return requested
 	}
 	return released

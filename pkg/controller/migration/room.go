@@ -59,7 +59,8 @@ func (p *planner) reserve(pod *snapshot.Pod, since time.Time) {
 	recovery.Guard(recovery.Pod, klog.KObj(pod), func() {
 		to, _ := p.room.Replace(pod, decision.Unassigned)
 		p.replacementPending = p.replacementPending || to != nil && p.now.Before(since.Add(maxPending))
-		p.roomPromised = p.roomPromised || to != nil && pod.DeletionTimestamp != nil
+		p.roomPromised = p.roomPromised || to != nil && pod.DeletionTimestamp != nil && !pod.Node.Remains() &&
+			p.now.Before(pod.DeletionTimestamp.Add(maxPending))
 	})
 }
 

@@ -222,7 +222,10 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 // isMoving reports whether pods are being moved. Moves that limits refuse, and moves that wait for
 // a confirmation after their deadline, do not count, because that may last for hours.
 func isMoving(now time.Time, moves []migration.Move, actions []migration.Action) bool {
-	waits := func(m *migration.Move) bool { return m.Limited != "" || m.Unconfirmed && !now.Before(m.Deadline) }
+	waits := func(m *migration.Move) bool {
+		outlived := m.Reason == migration.Interruption && m.Deadline.IsZero() && !m.Unreachable
+		return m.Limited != "" || outlived || m.Unconfirmed && !now.Before(m.Deadline)
+	}
 	return slices.ContainsFunc(moves, func(m migration.Move) bool { return !waits(&m) }) ||
 		slices.ContainsFunc(actions, func(a migration.Action) bool { return a.Kind != migration.Stay || !waits(&a.Move) })
 }
