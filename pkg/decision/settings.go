@@ -68,36 +68,27 @@ func (a DisruptionAction) String() string { return [...]string{"RequireOnDemand"
 // however long it waits.
 const Never time.Duration = -1
 
-// WorkloadSettings are the settings of one workload, after rules and annotations are applied.
+// WorkloadSettings are the settings of one workload, after rules and annotations are applied. Package
+// config describes them (WorkloadSettings and Rule).
 type WorkloadSettings struct {
-	// MinOnDemand is the number of replicas that must survive the loss of all spot nodes.
 	MinOnDemand Quantity
-	// MaxPerPool caps the replicas of a revision in one spot pool; nil means no cap.
-	MaxPerPool *Quantity
-	// WhenUnsatisfiable decides whether floor and cap are hard constraints.
+	// MaxPerPool is nil for no cap.
+	MaxPerPool        *Quantity
 	WhenUnsatisfiable WhenUnsatisfiable
-	// FallbackAfter is the time after which a pod may use spot regardless of floor and cap. It
-	// starts when the pod is first found unschedulable. Never disables the fallback.
+	// FallbackAfter may be Never.
 	FallbackAfter time.Duration
-	// RolloutRelief is the time after which a pod of a new revision may use spot regardless of
-	// floor and cap, if an older revision of its workload occupies on-demand. Never disables the
-	// relief. Without relief a rollout that may not delete an old replica first waits forever if
-	// on-demand has room for exactly the floor. That is the case for maxUnavailable 0, to which 25
-	// % of up to 3 replicas rounds.
+	// RolloutRelief may be Never. Without relief a rollout that may not delete an old replica first
+	// waits forever if on-demand has room for exactly the floor. That is the case for maxUnavailable
+	// 0, to which 25 % of up to 3 replicas rounds.
 	RolloutRelief time.Duration
-	// Overflow decides whether replicas beyond the floor may use on-demand. WhenUnsatisfiable,
-	// FallbackAfter and RolloutRelief do not change it: they concern only spot.
-	Overflow OverflowPolicy
-	// Exemptions decides whether pods that admit only spot are exempt from the floor. No annotation
-	// sets it.
+	// Overflow does not depend on WhenUnsatisfiable, FallbackAfter and RolloutRelief: they concern
+	// only spot.
+	Overflow   OverflowPolicy
 	Exemptions ExemptionPolicy
-	// Protect means that the controller maintains a PodDisruptionBudget for the workload, so that
-	// every drain waits for replacements. It does not change placement.
+	// Protect does not change placement.
 	Protect bool
-	// DisruptionLimit is the number of disruptions of a Job's pods after which OnDisruptionLimit
-	// applies to its later pods; 0 means never.
-	DisruptionLimit int
-	// OnDisruptionLimit decides what applies to the pods of a Job at its DisruptionLimit.
+	// DisruptionLimit is 0 for never.
+	DisruptionLimit   int
 	OnDisruptionLimit DisruptionAction
 	// Disruptions is how often pods of the Job were disrupted, according to its annotation. It is 0
 	// for other workloads, and without a DisruptionLimit.
