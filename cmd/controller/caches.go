@@ -27,7 +27,6 @@ func newCaches(client kubernetes.Interface) (*caches, error) {
 	return c, c.factory.Core().V1().Pods().Informer().SetTransform(transform.NewMovedPodTrimmer().Trim)
 }
 
-// Start implements manager.Runnable.
 func (c *caches) Start(ctx context.Context) error {
 	factories := []informers.SharedInformerFactory{c.factory, c.failedPods}
 	for _, factory := range factories {
@@ -49,7 +48,6 @@ func (c *caches) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (c *caches) NeedLeaderElection() bool { return false }
 
 // whenSynced returns a runnable that runs when every cache is full, only on the leader.
@@ -64,7 +62,6 @@ func (c *caches) whenSynced(run func(context.Context) error) manager.RunnableFun
 	}
 }
 
-// full reports whether every cache is full.
 func (c *caches) full() bool { return closed(c.synced) }
 
 func closed(c <-chan struct{}) bool {

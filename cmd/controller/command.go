@@ -32,7 +32,6 @@ type setup struct {
 	failsafe bool
 }
 
-// newCommand returns the command.
 func newCommand() *app.Command {
 	var opts options
 	return &app.Command{

@@ -99,7 +99,6 @@ func newDryRunWarning(readers readers, setup *setup) manager.Runnable {
 // standby is a runnable of the replicas that do not lead.
 type standby struct{ manager.RunnableFunc }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (standby) NeedLeaderElection() bool { return false }
 
 // withdrawalsPerSecond is the rate and the burst of the requests of a standby.

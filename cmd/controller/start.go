@@ -99,7 +99,6 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 	}, nil
 }
 
-// add adds all runnables to the manager.
 func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func() error, recorder events.EventRecorder) error {
 	readers, err := newReaders(config, setup.RequestsPerSecond)
 	if err != nil {
@@ -171,5 +170,4 @@ func addRunnables(mgr manager.Manager, runnables []manager.Runnable) error {
 // discardRecorder drops all events.
 type discardRecorder struct{}
 
-// Eventf implements events.EventRecorder.
 func (discardRecorder) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}

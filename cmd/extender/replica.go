@@ -56,7 +56,6 @@ type replica struct {
 // identitySeparator ends the address in the identity of a replica.
 const identitySeparator = "_"
 
-// Leads implements extender.Role.
 func (r *replica) Leads() error {
 	switch {
 	case !r.lock.RenewedWithin(leader.RenewDeadline(leaseDuration)):
@@ -67,7 +66,6 @@ func (r *replica) Leads() error {
 	return nil
 }
 
-// Leader implements extender.Role.
 func (r *replica) Leader() string {
 	holder := r.lock.Holder()
 	address, _, ok := strings.Cut(holder, identitySeparator)

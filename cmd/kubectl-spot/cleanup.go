@@ -155,7 +155,6 @@ func (o *options) printCleanup(p *printing, c *report.Cleanup, last string) erro
 	return p.object(o.Out, "SpotCleanup", &o.source, c, refsOf(c.Items, func(i *report.CleanupItem) report.Ref { return i.Ref }))
 }
 
-// cleanup prints changes for a person.
 func (p *printing) cleanup(out io.Writer, items []report.CleanupItem) error {
 	if !p.humanReadable() {
 		return nil
@@ -168,5 +167,4 @@ func (p *printing) cleanup(out io.Writer, items []report.CleanupItem) error {
 	return p.table(out, t)
 }
 
-// nameOf returns the name of an object with its namespace.
 func nameOf(ref report.Ref) string { return ref.String() + ofNamespace(ref.Namespace) }

@@ -65,7 +65,6 @@ func (r *Withdrawer) removeExpiredGates(ctx context.Context, pods []*v1.Pod) {
 	}
 }
 
-// expiredGates returns the pods whose gates have expired.
 func (r *Withdrawer) expiredGates(pods []*v1.Pod) (expired []*v1.Pod) {
 	heldAt := map[types.UID]time.Time{}
 	for _, pod := range pods {
@@ -87,7 +86,6 @@ func (r *Withdrawer) expiredGates(pods []*v1.Pod) (expired []*v1.Pod) {
 	return expired
 }
 
-// timeoutOf returns the gateTimeout of the pod's profile.
 func (r *Withdrawer) timeoutOf(pod *v1.Pod) time.Duration {
 	if timeout, known := r.gateTimeouts[pod.Spec.SchedulerName]; known {
 		return timeout

@@ -133,7 +133,6 @@ func (c *Counter) node(name string) *nodeState {
 	return n
 }
 
-// remove removes a node that no longer exists at now.
 func (c *Counter) remove(n *nodeState, now time.Time) {
 	c.recordDeletion(n, now)
 	c.uncount(n)

@@ -140,7 +140,6 @@ type BoundPart struct {
 	Floor    bool
 }
 
-// DescribeWithStability implements metrics.StableCollector.
 func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	if !c.withoutCaches {
 		ch <- cachesSyncedDesc
@@ -152,7 +151,6 @@ func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	}
 }
 
-// CollectWithStability implements metrics.StableCollector.
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -142,7 +142,6 @@ func wholeIfEqual[T any](whole, trimmed *T) *T {
 	return trimmed
 }
 
-// trimOwner drops the metadata of an owner that no reader uses.
 func trimOwner(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.Labels, m.Annotations = nil, nil, filterKeys(m.Annotations, isOwnAnnotation)
 }

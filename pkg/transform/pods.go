@@ -53,7 +53,6 @@ func (t *PodTrimmer) Trim(obj any) (any, error) {
 	return &trimmed, nil
 }
 
-// trimBound drops the fields of a bound pod that no reader uses.
 func (t *PodTrimmer) trimBound(pod *v1.Pod) {
 	pod.Annotations = filterKeys(pod.Annotations, func(key string) bool {
 		return t.forMoves || key == v1.MirrorPodAnnotationKey || strings.HasPrefix(key, spot.Domain)

@@ -103,7 +103,6 @@ func requiredTerms(pod *v1.Pod) []v1.NodeSelectorTerm {
 	return affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
-// allMatch reports whether the expression has values, and every value means this capacity type.
 func allMatch(e *v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType) bool {
 	return len(e.Values) > 0 && !slices.ContainsFunc(e.Values, func(value string) bool { return !valueMeans(e.Key, value, policy, capacity) })
 }

@@ -42,7 +42,6 @@ type certificate struct {
 	trusted atomic.Pointer[tls.Certificate]
 }
 
-// Start implements manager.Runnable.
 func (c *certificate) Start(ctx context.Context) error {
 	for {
 		if err := c.publish(ctx); err != nil {
@@ -54,7 +53,6 @@ func (c *certificate) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (c *certificate) NeedLeaderElection() bool { return false }
 
 // get returns the certificate to serve. It returns an error until the API server trusts it.

@@ -258,7 +258,6 @@ func (r *round) observe(requested map[types.UID]bool) {
 	r.waitingSince = waiting
 }
 
-// observeSyncFailures records the budgets whose pods Kubernetes fails to count.
 func (p *Planner) observeSyncFailures(s *snapshot.Snapshot) {
 	maps.DeleteFunc(p.syncFailures, func(_ types.NamespacedName, u syncFailure) bool { return s.Now.Sub(u.since) >= syncRetry })
 	for _, budgets := range s.Budgets {

@@ -174,7 +174,6 @@ func (c *roomPlanner) makeRoomFor(waiting *snapshot.Pod) {
 	}
 }
 
-// reserve assigns the room on a node to a waiting pod.
 func (c *roomPlanner) reserve(waiting *snapshot.Pod, node *onDemandNode) {
 	node.add(waiting, -1)
 	c.placements[waiting] = node.Node
