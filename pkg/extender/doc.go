@@ -2,11 +2,6 @@
 // scheduler-extender protocol. It adapts the protocol to package placement, which the scheduler
 // plugins use too, and feeds it from informers instead of the scheduler's snapshot.
 //
-//	extender.go   one decision, and its answers: filter, scores, preemption
-//	asked.go      pods that the scheduler asked about and that are not bound yet
-//	watch.go      informer events, and takeover from an earlier leader
-//	handler.go    HTTP: requests and answers
-//
 // The extender differs from the plugins in one point. A scheduler assumes a pod on its node at
 // once, but an extender learns of the binding later, from a watch. Therefore an answer is an
 // approval: it counts like a pod until the watch shows that the pod is bound.

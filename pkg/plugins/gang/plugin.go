@@ -1,10 +1,6 @@
 // Package gang extends the Coscheduling plugin of scheduler-plugins, which schedules the pods of a
 // PodGroup all together or not at all. It adds retries: the scheduler tries a gang again after an
 // event that may help it, and does not try it repeatedly without one.
-//
-//	plugin.go   the plugin
-//	events.go   events that retry a gang
-//	backoff.go  gangs that pause after a rejection, and retries by a timer
 package gang
 
 import (

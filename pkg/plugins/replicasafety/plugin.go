@@ -1,16 +1,5 @@
 // Package replicasafety is the scheduler plugin that keeps the floor of every workload off spot
 // nodes. It adapts the scheduler framework to package decision, which contains the policy.
-//
-//	plugin.go      construction
-//	prefilter.go   PreFilter: the plan and the nodes to search, with AddPod and RemovePod
-//	filter.go      Filter
-//	postfilter.go  PostFilter: the changes that an unschedulable pod waits for
-//	owners.go      pods that wait for their owner, and changes of owners that may unblock a pod
-//	events.go      queueing hints and informer handlers that retry waiting pods
-//	nominations.go siblings with nominated nodes
-//	binding.go     Reserve, PostBind: metrics and events of placements
-//	signature.go   SignPod: pods that may share one decision
-//	metrics.go     metrics of decisions, floor deficits and nodes
 package replicasafety
 
 import (
