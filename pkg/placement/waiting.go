@@ -280,12 +280,6 @@ func (w *WaitingPods) since(pod *v1.Pod) (time.Time, bool) {
 	return workload.WaitingSince(pod, w.clock.Now())
 }
 
-// After calls f in a separate goroutine after d, measured by the clock of the waits.
-func (w *WaitingPods) After(d time.Duration, f func()) {
-	// A clock may call the function while the clock is locked, and f may use the clock.
-	w.clock.AfterFunc(d, func() { go f() })
-}
-
 // Delete removes a pod that was deleted and reports whether it was waiting.
 func (w *WaitingPods) Delete(pod types.UID) (waited bool) {
 	w.mu.Lock()

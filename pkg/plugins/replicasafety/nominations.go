@@ -40,12 +40,14 @@ func (p *Plugin) nominatedSiblings(pod *v1.Pod, nodes []fwk.NodeInfo) (siblings 
 // scheduler then clears the nomination. The scheduler may do so before it has written the
 // nomination to the API server. In that case no event reports the change.
 func (p *Plugin) watchNomination(pod *v1.Pod, node string) {
-	p.waiting.After(time.Second, func() {
+	check := func() {
 		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(node), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod.UID })
 		if !still {
 			p.wakeAfterNomination(pod)
 		}
-	})
+	}
+	// Use a goroutine, because a clock may call the function while the clock is locked.
+	p.clock.AfterFunc(time.Second, func() { go check() })
 }
 
 // wakeAfterNomination wakes the siblings of a pod whose nomination ended. The attempts of a gang
