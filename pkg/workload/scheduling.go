@@ -57,3 +57,14 @@ func OlderNominated(a, b *v1.Pod) bool {
 func SelectsNodesByName(pod *v1.Pod) bool {
 	return slices.ContainsFunc(requiredTerms(pod), func(term v1.NodeSelectorTerm) bool { return len(term.MatchFields) > 0 })
 }
+
+// gangLabel is the label with the name of the pod's PodGroup, a kind of scheduler-plugins.
+const gangLabel = "scheduling.x-k8s.io/pod-group"
+
+// PodGroupOf returns the key of the pod's PodGroup as namespace/name, or "" if the pod has none.
+func PodGroupOf(pod *v1.Pod) string {
+	if name := pod.Labels[gangLabel]; name != "" {
+		return pod.Namespace + "/" + name
+	}
+	return ""
+}
