@@ -7,12 +7,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -191,4 +193,20 @@ func Join(at *field.Path, decoded, validated field.ErrorList) field.ErrorList {
 		}
 	}
 	return all
+}
+
+// OneDocument returns an error if data has a YAML document after the first, because decoders ignore
+// it. Empty documents at the end are allowed. Errors in the first document are left to the decoder.
+func OneDocument(data []byte) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for first := true; ; first = false {
+		var document yaml.Node
+		switch err := decoder.Decode(&document); {
+		case first && err == nil:
+		case first || errors.Is(err, io.EOF):
+			return nil
+		case err != nil || document.Content[0].Tag != "!!null":
+			return fmt.Errorf("expected one YAML document: the document at line %d would be ignored, or the one before it is empty", document.Line)
+		}
+	}
 }
