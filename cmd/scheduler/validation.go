@@ -8,8 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	componentbaseconfig "k8s.io/component-base/config"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	"k8s.io/kubernetes/pkg/features"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
@@ -126,4 +128,16 @@ func checkArgs(profile *schedulerconfig.KubeSchedulerProfile, path *field.Path) 
 		}
 	}
 	return errs
+}
+
+// checkFeatures refuses the feature gate GenericWorkload, which would make the plugins count
+// incorrectly. Snapshot.AssumePod and ForgetPod change a node without a new generation, and
+// placement.Counter detects changed nodes by their generation.
+func checkFeatures(gates featuregate.FeatureGate) error {
+	if !gates.Enabled(features.GenericWorkload) {
+		return nil
+	}
+	return fmt.Errorf("--feature-gates: %[1]s=true is not supported: it changes the scheduler's snapshot without new generations, so "+
+		"ReplicaSafety would miscount replicas on spot; expected %[1]s=false, the default (AllAlpha=true turns it on too)",
+		features.GenericWorkload)
 }
