@@ -47,24 +47,19 @@ func (c *candidate) needsBudget() bool {
 }
 
 func (c *candidate) findBudgetChanges() {
-	selecting := c.Snapshot.BudgetsOf(c.p)
-	if len(selecting) == 0 {
-		if !c.settings.Protect { // else the controller maintains one
-			add(&c.changes, "add a PodDisruptionBudget, so that drains leave replicas available")
-		}
-		return
-	}
-	if len(selecting) > 1 {
+	switch selecting := c.Snapshot.BudgetsOf(c.p); {
+	case len(selecting) > 1:
 		add(&c.changes, "keep one of its %d PodDisruptionBudgets: Kubernetes evicts no pod that several select", len(selecting))
-		return
-	}
-	budget := selecting[0]
-	pods := max(c.w.Desired, int(budget.Status.ExpectedPods)) // it may select the pods of several workloads
-	status := &budget.Status
-	if n, setting, ok := required(budget, pods); ok && n >= pods {
-		add(&c.changes, "change PodDisruptionBudget %s, which blocks every eviction: %s of %d pods", budget.Name, setting, pods)
-	} else if status.ExpectedPods > 0 && status.DisruptionsAllowed == 0 {
-		add(&c.changes, "PodDisruptionBudget %s allows no eviction now: %d of %d pods are healthy, %d must be",
-			budget.Name, status.CurrentHealthy, status.ExpectedPods, status.DesiredHealthy)
+	case len(selecting) == 1:
+		budget, status := selecting[0], &selecting[0].Status
+		pods := max(c.w.Desired, int(status.ExpectedPods)) // it may select the pods of several workloads
+		if n, setting, ok := required(budget, pods); ok && n >= pods {
+			add(&c.changes, "change PodDisruptionBudget %s, which blocks every eviction: %s of %d pods", budget.Name, setting, pods)
+		} else if status.ExpectedPods > 0 && status.DisruptionsAllowed == 0 {
+			add(&c.changes, "PodDisruptionBudget %s allows no eviction now: %d of %d pods are healthy, %d must be",
+				budget.Name, status.CurrentHealthy, status.ExpectedPods, status.DesiredHealthy)
+		}
+	case !c.settings.Protect: // else the controller maintains one
+		add(&c.changes, "add a PodDisruptionBudget, so that drains leave replicas available")
 	}
 }
