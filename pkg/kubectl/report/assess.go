@@ -179,8 +179,9 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	for i, c := range classes {
 		order[c.Class] = i
 	}
+	saving := func(w *AssessedWorkload) float64 { return ptr.Deref(w.Now, 0) - ptr.Deref(w.Then, 0) }
 	slices.SortStableFunc(a.Workloads, func(a, b AssessedWorkload) int {
-		return cmp.Or(cmp.Compare(order[a.Class], order[b.Class]), cmp.Compare(b.saving(), a.saving()))
+		return cmp.Or(cmp.Compare(order[a.Class], order[b.Class]), cmp.Compare(saving(&b), saving(&a)))
 	})
 	return a
 }
@@ -208,11 +209,6 @@ func (a *Assessment) add(w *AssessedWorkload) {
 // of pods only delays a Job that retries. nil is no known outage.
 func (w *AssessedWorkload) Outage(left *int) bool {
 	return w.Ready > 0 && left != nil && *left == 0 && !w.retries
-}
-
-// saving returns what the policy saves; 0 if it is unknown.
-func (w *AssessedWorkload) saving() float64 {
-	return ptr.Deref(w.Now, 0) - ptr.Deref(w.Then, 0)
 }
 
 // keepsPlace reports whether the workload does not opt in, so that the policy changes nothing.

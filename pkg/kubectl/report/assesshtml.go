@@ -50,10 +50,8 @@ func (a *Assessment) HTML(policy string, warnings []string, now time.Time) ([]by
 		Warnings, Unpriced []string
 	}{Assessment: a, Policy: policy, Date: now.UTC().Format("2 January 2006 15:04 UTC"), Warnings: warnings, Unpriced: PoolCounts(a.Unpriced)}
 	var out bytes.Buffer
-	if err := assessmentPage.Execute(&out, data); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := assessmentPage.Execute(&out, data)
+	return out.Bytes(), err
 }
 
 // PoolCounts returns numbers of nodes by pool in words, such as "m5.large/a (2)", in the order of

@@ -225,10 +225,7 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
 	}
 	if p.Subject == nil {
 		_, err := v.Owners.Subject(p.Pod)
-		if err == nil {
-			err = errors.New("its owner is unknown")
-		}
-		e.Answer = err.Error()
+		e.Answer = cmp.Or(err, errors.New("its owner is unknown")).Error()
 		return e
 	}
 	// A pod never counts itself.

@@ -119,16 +119,13 @@ func (v *View) Statuses() (all []Status, others int) {
 // Select returns the statuses that a selector selects by the labels of the workload's own object.
 // For a kind that is not read, these are the labels that all pods of the object share.
 func (v *View) Select(all []Status, selector labels.Selector) []Status {
-	ofObject := func(ref Ref) Ref {
-		ref.Role = ""
-		return ref
-	}
 	shared := map[Ref]labels.Set{}
 	for _, p := range v.Snapshot.Pods {
 		if p.Workload == nil {
 			continue
 		}
-		ref := ofObject(refOf(p.Workload))
+		ref := refOf(p.Workload)
+		ref.Role = "" // an object has the same labels for all roles
 		if common, ok := shared[ref]; ok {
 			maps.DeleteFunc(common, func(key, value string) bool {
 				other, ok := p.Labels[key]
@@ -139,7 +136,8 @@ func (v *View) Select(all []Status, selector labels.Selector) []Status {
 		}
 	}
 	return slices.DeleteFunc(all, func(s Status) bool {
-		own := shared[ofObject(s.Ref)]
+		s.Role = ""
+		own := shared[s.Ref]
 		if object := v.Object(s.APIVersion, s.Kind, s.Namespace, s.Name); object != nil {
 			own = object.GetLabels()
 		}
