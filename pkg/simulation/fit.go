@@ -12,34 +12,27 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-type free struct {
-	measured bool
-	workload.Resources
-	ports fwk.HostPortInfo // in use; nil: not computed yet
-}
-
-// measure computes the unused resources of the node on first use. Most nodes never need it.
-func (at *site) measure() {
-	if at.free.measured {
-		return
+// unused returns the unused resources of the node. It computes them on first use, because most
+// nodes never need them.
+func (at *site) unused() *workload.Resources {
+	if at.free == nil {
+		at.free = new(at.Free(func(*snapshot.Pod) bool { return true }))
 	}
-	at.free.measured = true
-	at.free.Resources = at.Free(func(*snapshot.Pod) bool { return true })
+	return at.free
 }
 
 func (at *site) usedPorts() fwk.HostPortInfo {
-	if at.free.ports == nil {
-		at.free.ports = fwk.HostPortInfo{}
+	if at.ports == nil {
+		at.ports = fwk.HostPortInfo{}
 		for _, p := range at.Pods {
-			addPorts(at.free.ports, hostPorts(p.Pod))
+			addPorts(at.ports, hostPorts(p.Pod))
 		}
 	}
-	return at.free.ports
+	return at.ports
 }
 
 func (at *site) reserve(c *class) {
-	at.measure()
-	at.free.Add(c.requests, -1)
+	at.unused().Add(c.requests, -1)
 	at.without = nil
 	if len(c.ports) > 0 {
 		addPorts(at.usedPorts(), c.ports)
@@ -110,8 +103,7 @@ func (c *class) contains(p *snapshot.Pod) bool {
 // fits reports whether an open node has room for one more pod of the class. If it has not, ever
 // reports whether it may have room after other pods were placed.
 func (c *class) fits(at *site) (fits, ever bool) {
-	at.measure()
-	if !at.free.Covers(&c.Needs) || !c.suits(at) {
+	if !at.unused().Covers(&c.Needs) || !c.suits(at) {
 		return false, false
 	}
 	if len(c.ports) > 0 && conflict(at.usedPorts(), c.ports) {

@@ -36,22 +36,16 @@ func (d *Demand) Obstacles(node *snapshot.Node) (all []string) {
 	if taint := c.UntoleratedTaint(node.Node, workload.ExcludesPods); taint != "" {
 		all = append(all, "taint "+taint)
 	}
-	all = append(all, d.insufficient(node)...)
+	free := node.Free(func(p *snapshot.Pod) bool { return p != c.pod })
+	for _, name := range slices.Sorted(maps.Keys(c.requests)) {
+		if need := workload.ResourcesOf(v1.ResourceList{name: c.requests[name]}); !free.Covers(&need) {
+			all = append(all, "insufficient "+string(name))
+		}
+	}
 	if !d.portsFree(node, nil) {
 		all = append(all, "host port in use")
 	}
 	return append(all, d.terms().refusals(d.changes.index.Numbers[node])...)
-}
-
-func (d *Demand) insufficient(node *snapshot.Node) (all []string) {
-	free := node.Free(func(p *snapshot.Pod) bool { return p != d.class.pod })
-	requests := d.class.requests
-	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		if need := workload.ResourcesOf(v1.ResourceList{name: requests[name]}); !free.Covers(&need) {
-			all = append(all, "insufficient "+string(name))
-		}
-	}
-	return all
 }
 
 func (t *terms) refusals(node int) (all []string) {

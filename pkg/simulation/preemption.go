@@ -101,8 +101,7 @@ func (at *site) cost(violations int, priorities ...int32) []int64 {
 // priority. It caches the sum of the resources until the sum decreases or the priority differs.
 func (r *Room) enough(at *site, c *class, priority int32) bool {
 	if at.without == nil || at.withoutFor != priority {
-		at.measure()
-		at.without, at.withoutFor = at.free.Clone(), priority
+		at.without, at.withoutFor = at.unused().Clone(), priority
 		for _, p := range at.Pods {
 			if r.preemptible(p, priority) {
 				at.without.Add(p.Requests, 1)
@@ -194,7 +193,7 @@ func (r *Room) violations(pods []*snapshot.Pod) map[*snapshot.Pod]bool {
 
 // occupy adds what a pod occupies on the node (by 1) or removes it (by -1).
 func (at *site) occupy(p *snapshot.Pod, by int) {
-	at.free.Add(p.Requests, int64(-by))
+	at.unused().Add(p.Requests, int64(-by))
 	used := at.usedPorts()
 	for _, port := range hostPorts(p.Pod) {
 		if by > 0 {

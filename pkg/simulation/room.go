@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	policyv1 "k8s.io/api/policy/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -58,9 +59,10 @@ type result struct {
 
 type site struct {
 	*snapshot.Node
-	index int // in Snapshot.Nodes
-	free  free
-	group *group // nil: not open
+	index int                 // in Snapshot.Nodes
+	free  *workload.Resources // set by unused
+	ports fwk.HostPortInfo    // set by usedPorts
+	group *group              // nil: not open
 	// lowest is set by Room.byLowestPriority, and the cache without, for one priority, by
 	// Room.enough.
 	lowest     int32
