@@ -114,7 +114,7 @@ func NewPlanner(settings Settings) *Planner {
 // requested are the pods whose eviction is requested, on any node.
 func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
 	r := &round{
-		Planner: p, snapshot: s, neverSurges: migration.NoSurgeReason(s), waiting: map[*snapshot.Workload][]waitingPod{},
+		Planner: p, snapshot: s, neverSurges: migration.NoSurgeReason(s), waiting: map[*snapshot.Workload][]*snapshot.Pod{},
 		desired: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
 	r.conflicts = sync.OnceValue(func() map[*snapshot.Workload]string { return findConflicts(s) })
@@ -149,19 +149,12 @@ func (c *Change) Rank() int {
 	return 1
 }
 
-// waitingPod is a pod that a drain or a request waits for. since is when that began, or when the
-// pod was released, because its replacement starts then.
-type waitingPod struct {
-	pod   *snapshot.Pod
-	since time.Time
-}
-
 type round struct {
 	*Planner
 	snapshot    *snapshot.Snapshot
 	neverSurges func(*snapshot.Pod) string // migration.NoSurgeReason
 	// waiting are the pods that a drain or a request waits for, by workload.
-	waiting map[*snapshot.Workload][]waitingPod
+	waiting map[*snapshot.Workload][]*snapshot.Pod
 	// conflicts returns findConflicts, which is needed only if a workload is protected.
 	conflicts func() map[*snapshot.Workload]string
 	// desired are the desired budgets, as Create changes.
@@ -249,10 +242,7 @@ func (r *round) observe(requested map[types.UID]bool) {
 				since = known
 			}
 			waiting[pod.UID] = since
-			if pod.ReleasedFrom != nil {
-				since = pod.Release.At
-			}
-			r.waiting[workload] = append(r.waiting[workload], waitingPod{pod, since})
+			r.waiting[workload] = append(r.waiting[workload], pod)
 		}
 	}
 	r.waitingSince = waiting
@@ -323,19 +313,20 @@ func (r *round) allows(w *snapshot.Workload) (allowed intstr.IntOrString, why st
 			allowed, why = one, "its pods cannot be replaced before they are evicted: "+no
 		}
 	}
-	for _, wait := range r.waiting[w] {
-		within := r.settings.ReplacementTimeout
-		if wait.pod.Release != nil {
+	for _, pod := range r.waiting[w] {
+		since, within := r.waitingSince[pod.UID], r.settings.ReplacementTimeout
+		if pod.Release != nil { // its replacement started then
+			since = pod.Release.At
 			within += time.Duration(w.Deployment.Spec.MinReadySeconds) * time.Second
 		}
-		waited := r.snapshot.Now.Sub(wait.since)
+		waited := r.snapshot.Now.Sub(since)
 		switch {
-		case r.drainOf(wait.pod.Node) == unassisted:
-			return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to replace its pods", wait.pod.Node.Name)
+		case r.drainOf(pod.Node) == unassisted:
+			return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to replace its pods", pod.Node.Name)
 		case waited >= 2*within:
-			return all, notReplaced(wait.pod, 2*within)
+			return all, notReplaced(pod, 2*within)
 		case waited >= within:
-			allowed, why = one, notReplaced(wait.pod, within)
+			allowed, why = one, notReplaced(pod, within)
 		}
 	}
 	return allowed, why
