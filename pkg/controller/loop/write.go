@@ -123,8 +123,11 @@ func (l *Loop) act(ctx context.Context, p Plan) (moving bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	anyFailed := l.write(ctx, due)
-	return p.Moving || urgent || anyFailed
+	var running errgroup.Group // no kind waits for another
+	for _, writes := range due {
+		running.Go(func() error { return l.write(ctx, writes) })
+	}
+	return running.Wait() != nil || p.Moving || urgent
 }
 
 // due returns the planned writes of one kind that may start now, at most maxPerRound. Namespaces
@@ -153,19 +156,9 @@ func (l *Loop) forgetUnplanned(writes []Write) {
 	maps.DeleteFunc(l.attempts, func(uid types.UID, _ attempt) bool { return !planned[uid] })
 }
 
-// write performs the writes, a list for each kind, until ctx is done. No kind waits for another. It
-// reports whether a write failed.
-func (l *Loop) write(ctx context.Context, due [][]Write) (anyFailed bool) {
-	var running errgroup.Group
-	for _, writes := range due {
-		running.Go(func() error { return l.writeKind(ctx, writes) })
-	}
-	return running.Wait() != nil
-}
-
-// writeKind performs the writes in order, several at a time, until ctx is done. It returns an error
-// if a write failed.
-func (l *Loop) writeKind(ctx context.Context, writes []Write) error {
+// write performs the writes in order, several at a time, until ctx is done. It returns an error if
+// a write failed.
+func (l *Loop) write(ctx context.Context, writes []Write) error {
 	var group errgroup.Group
 	group.SetLimit(l.concurrency)
 	for _, w := range writes {
