@@ -5,8 +5,8 @@ import "fmt"
 // InvalidAnnotation is an annotation, or a setting of the configuration, that was skipped because
 // its value is invalid.
 type InvalidAnnotation struct {
-	// Object is the kind of the object with the annotation; "pod" for the pod itself, and "" for the
-	// configuration, whose Key is the name of the setting.
+	// Object is the kind of the object with the annotation; "pod" for the pod itself, and "" for
+	// the configuration, whose Key is the name of the setting.
 	Object, Key, Value string
 	// Expected describes the expected format of the value.
 	Expected string

@@ -68,8 +68,8 @@ func (a DisruptionAction) String() string { return [...]string{"RequireOnDemand"
 // however long it waits.
 const Never time.Duration = -1
 
-// WorkloadSettings are the settings of one workload, after rules and annotations are applied. Package
-// config describes them (WorkloadSettings and Rule).
+// WorkloadSettings are the settings of one workload, after rules and annotations are applied.
+// Package config describes them (WorkloadSettings and Rule).
 type WorkloadSettings struct {
 	MinOnDemand Quantity
 	// MaxPerPool is nil for no cap.
@@ -78,8 +78,8 @@ type WorkloadSettings struct {
 	// FallbackAfter may be Never.
 	FallbackAfter time.Duration
 	// RolloutRelief may be Never. Without relief a rollout that may not delete an old replica first
-	// waits forever if on-demand has room for exactly the floor. That is the case for maxUnavailable
-	// 0, to which 25 % of up to 3 replicas rounds.
+	// waits forever if on-demand has room for exactly the floor. That is the case for
+	// maxUnavailable 0, to which 25 % of up to 3 replicas rounds.
 	RolloutRelief time.Duration
 	// Overflow does not depend on WhenUnsatisfiable, FallbackAfter and RolloutRelief: they concern
 	// only spot.

@@ -109,8 +109,8 @@ const rebootTime = 10 * time.Minute
 // LossDetector decides whether a Node, which must be spot, counts as lost. The zero value describes
 // a Node that was never observed.
 //
-// A node is cordoned for a reboot (kured), but also before a reclaim. So the loss of a cordoned node
-// is withdrawn if the kubelet of the same Node is ready again within rebootTime.
+// A node is cordoned for a reboot (kured), but also before a reclaim. So the loss of a cordoned
+// node is withdrawn if the kubelet of the same Node is ready again within rebootTime.
 type LossDetector struct {
 	lastOccupied       int64 // when a pod last occupied it, in Unix nanoseconds; 0 for never
 	occupied           bool  // at the last observation

@@ -57,8 +57,8 @@ func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 	}
 }
 
-// recordLoss records that p has lost a node, or that this is withdrawn. It ignores on-demand pools and nodes without instance
-// type and zone, which have no pool.
+// recordLoss records that p has lost a node, or that this is withdrawn. It ignores on-demand pools
+// and nodes without instance type and zone, which have no pool.
 func (c *Counter) recordLoss(p *pool, of decision.Losses) {
 	if p.key.Capacity != decision.Spot || p.key.Pool == (decision.Pool{}) {
 		return

@@ -73,9 +73,9 @@ const (
 )
 
 // KubeletShutdown is the signal of a kubelet with a graceful node shutdown, which ends the pods of
-// its node (pkg/kubelet/nodeshutdown; its shortest usual time is that of GKE). It is the only notice
-// where no program announces a reclaim. On a node that another actor cordoned before, it is a drain,
-// such as a reboot.
+// its node (pkg/kubelet/nodeshutdown; its shortest usual time is that of GKE). It is the only
+// notice where no program announces a reclaim. On a node that another actor cordoned before, it is
+// a drain, such as a reboot.
 var KubeletShutdown = Signal{Kind: ConditionSignal, Key: string(v1.NodeReady), Value: string(v1.ConditionFalse),
 	Mentions: "node is shutting down", Class: decision.Reclaim, OnlySpot: true, Elsewhere: decision.Drain, Notice: 30 * time.Second}
 

@@ -22,8 +22,8 @@ type Demand struct {
 	changes *changes
 	class   *class
 	places  map[*snapshot.Pod]*snapshot.Node
-	// terms returns the terms of the class. They are expensive, so the Demand computes them only when
-	// a node meets all other requirements.
+	// terms returns the terms of the class. They are expensive, so the Demand computes them only
+	// when a node meets all other requirements.
 	terms func() *terms
 }
 

@@ -112,8 +112,8 @@ func TestLongResumeAfterDeadline(t *testing.T) {
 }
 
 // TestLongCreepingAlarm: three nodes get a signal, and are Ready 30 s after their deadline. The
-// breaker opens for these nodes, and for each node that gets the signal afterwards. From then on, no
-// workload is below its budget. The other bound of the breaker is disabled.
+// breaker opens for these nodes, and for each node that gets the signal afterwards. From then on,
+// no workload is below its budget. The other bound of the breaker is disabled.
 func TestLongCreepingAlarm(t *testing.T) {
 	const signal, notice = "example.com/reclaimed", 10 * time.Second
 	s := placeFleet(t, small)

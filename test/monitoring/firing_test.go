@@ -89,8 +89,8 @@ type alarmed struct {
 	alerts map[string]rule
 }
 
-// startAlarmed starts a lab with one spot node, pods that wait for on-demand nodes, a scheduler, two
-// controllers that lead in different namespaces, and the dry run of a controller. A second
+// startAlarmed starts a lab with one spot node, pods that wait for on-demand nodes, a scheduler,
+// two controllers that lead in different namespaces, and the dry run of a controller. A second
 // installation does not start with the shipped rights, so it gets the rights of an administrator.
 func startAlarmed(t *testing.T) *alarmed {
 	t.Helper()
@@ -172,8 +172,8 @@ func (w *alarmed) runBlocked() {
 	live.Must(w, err)
 }
 
-// denyEvictions creates a policy that denies evictions in the namespace guarded, and waits until the
-// API server enforces it.
+// denyEvictions creates a policy that denies evictions in the namespace guarded, and waits until
+// the API server enforces it.
 func (w *alarmed) denyEvictions() {
 	w.Helper()
 	policies := w.client.AdmissionregistrationV1()

@@ -32,8 +32,8 @@ type More struct {
 
 // Scrape starts a Prometheus that stops with the control plane. It returns after Prometheus has
 // scraped each process once. The processes with the same name are a job with that name, and are
-// scraped at the given interval. Prometheus uses the token of the shipped ServiceAccount, which Kubernetes
-// writes to the shipped Secret.
+// scraped at the given interval. Prometheus uses the token of the shipped ServiceAccount, which
+// Kubernetes writes to the shipped Secret.
 func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, more More, processes ...*lab.Process) (promv1.API, error) {
 	kubectl := exec.CommandContext(ctx, filepath.Join(cp.Root, ".local/bin/kubectl"), "--kubeconfig="+cp.Kubeconfig,
 		"apply", "--filename="+filepath.Join(cp.Root, "manifests/overlays/monitoring/rbac.yaml"))

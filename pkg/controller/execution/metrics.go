@@ -48,7 +48,8 @@ var (
 	podsLost = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "pods_lost_with_node_total",
-		Help:      "Pods that were still on an interrupted node when it vanished, and not yet terminating, by replacement, as in 'deletions_total'.",
+		Help:      "Pods that were still on an interrupted node when it vanished, and not yet terminating, by replacement, as in " +
+			"'deletions_total'.",
 	}, []string{"replacement"})
 
 	deletions = prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -79,8 +79,8 @@ type interruptedNode struct {
 	node *snapshot.Node
 	// since is when this process first saw the signal.
 	since time.Time
-	// occupied reports whether pods that must be moved are still on the node, and silent whether its
-	// kubelet is silent.
+	// occupied reports whether pods that must be moved are still on the node, and silent whether
+	// its kubelet is silent.
 	occupied, silent bool
 }
 

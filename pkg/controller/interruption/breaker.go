@@ -23,8 +23,8 @@ import (
 //   - Most nodes outlive their notice (judge). It opens for all nodes with that signal.
 //
 // A node for which it has opened is unconfirmed until a fact about the node shows its end, its
-// reclaim signals end, or a second source confirms them, one that few spot nodes have (sources). So a
-// node never becomes confirmed because other nodes have vanished, have lost their signals or were
+// reclaim signals end, or a second source confirms them, one that few spot nodes have (sources). So
+// a node never becomes confirmed because other nodes have vanished, have lost their signals or were
 // added: in a false alarm, an autoscaler deletes the nodes that are empty by then, and users remove
 // the taints one by one. The state annotation of a node records this for a new leader.
 //

@@ -327,8 +327,8 @@ func TestFreeSinceTheStart(t *testing.T) {
 	}
 }
 
-// A pause of the deletions alone is a pause, too. A deadline that means nothing does not return when
-// the kubelet is not ready for a moment.
+// A pause of the deletions alone is a pause, too. A deadline that means nothing does not return
+// when the kubelet is not ready for a moment.
 func TestDeadlineStaysInThePast(t *testing.T) {
 	for name, paused := range map[string]func(safety.Cause) bool{
 		"everything": func(safety.Cause) bool { return true },

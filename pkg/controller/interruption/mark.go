@@ -111,8 +111,8 @@ func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want d
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: the node is expected to vanish at %s, and the controller is paused",
 			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))
 	case n.unconfirmed:
-		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: the breaker is open, so no pod is deleted, and pods without a ready replacement are evicted one at a time at most",
-			n.signals[0].Name)
+		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: the breaker is open, so no pod is deleted, "+
+			"and pods without a ready replacement are evicted one at a time at most", n.signals[0].Name)
 	case want.Class == decision.Reclaim.String():
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: pods are moved by %s",
 			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))

@@ -47,8 +47,8 @@ type nodeMemory struct {
 // reclaimMemory is what this process has seen of a node since its reclaim signals began. It is zero
 // if there are none, except for calm.
 type reclaimMemory struct {
-	// calm: an earlier round saw the node without a reclaim signal. held: moves were not possible in
-	// an earlier round, because of a pause or the breaker. outlived: the deadline means nothing.
+	// calm: an earlier round saw the node without a reclaim signal. held: moves were not possible
+	// in an earlier round, because of a pause or the breaker. outlived: the deadline means nothing.
 	calm, held, outlived bool
 	// free is since when the controller may act; zero if it may not.
 	free time.Time

@@ -59,8 +59,9 @@ type notice struct {
 	starts, futureStarts map[string]time.Time
 	// first is the start of the first signal, and newest that of the last one.
 	first, newest time.Time
-	// deadline is when the node is expected to vanish. stale reports whether the deadline annotation is
-	// before every signal: then it belongs to an earlier interruption, and is replaced.
+	// deadline is when the node is expected to vanish. stale reports whether the deadline
+	// annotation is before every signal: then it belongs to an earlier interruption, and is
+	// replaced.
 	deadline time.Time
 	stale    bool
 }

@@ -218,8 +218,8 @@ func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move
 }
 
 // outlived reports whether the deadline of a node means nothing any more: the node was ready after
-// it although the controller, which may act since free, did not remove its pods before, or was ready
-// outlivedAfter later.
+// it although the controller, which may act since free, did not remove its pods before, or was
+// ready outlivedAfter later.
 func (p *planner) outlived(n *observedNode, free time.Time) bool {
 	m, deadline := &n.memory.reclaim, n.notice.deadline
 	m.outlived = !n.silent && !n.ends && (m.outlived || n.alive && (!free.Before(deadline) || !p.now.Before(deadline.Add(outlivedAfter))))

@@ -69,15 +69,16 @@ func staysOnUnreachableNode(pod *snapshot.Pod) bool {
 		toleratesLonger(pod.Pod, v1.TaintNodeUnreachable) || toleratesLonger(pod.Pod, v1.TaintNodeNotReady)
 }
 
-// mayRunTwice reports whether the controller of a pod accepts another pod beside it: then the pod is
-// replaced at once although nothing confirms that it has ended. Two pods of a StatefulSet must not
-// run.
+// mayRunTwice reports whether the controller of a pod accepts another pod beside it: then the pod
+// is replaced at once although nothing confirms that it has ended. Two pods of a StatefulSet must
+// not run.
 func mayRunTwice(pod *snapshot.Pod) bool {
 	return pod.Revision != nil && pod.Revision.ReplicaSet != nil || workload.OfJob(pod.Pod)
 }
 
-// moveOffDeletedNodes adds moves of pods that mayRunTwice, because Kubernetes deletes them only after
-// a minute. Released pods have already been replaced. Without DeleteAtDeadline, all pods wait.
+// moveOffDeletedNodes adds moves of pods that mayRunTwice, because Kubernetes deletes them only
+// after a minute. Released pods have already been replaced. Without DeleteAtDeadline, all pods
+// wait.
 func (p *planner) moveOffDeletedNodes(pods []*snapshot.Pod) {
 	for _, pod := range pods {
 		if p.Interruption.Enabled && p.Interruption.DeleteAtDeadline && pod.NodeDeleted && pod.Live() && p.mayMove(pod) &&

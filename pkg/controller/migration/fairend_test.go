@@ -103,8 +103,8 @@ func TestFairEnd(t *testing.T) {
 }
 
 // While the breaker is open, workloads get room first if the loss would break their
-// PodDisruptionBudget, then if it would break their floor. Surges without room do not take the room of pods that
-// wait for their turn.
+// PodDisruptionBudget, then if it would break their floor. Surges without room do not take the room
+// of pods that wait for their turn.
 func TestRoomWhileTheBreakerIsOpen(t *testing.T) {
 	for name, test := range map[string]struct {
 		room int

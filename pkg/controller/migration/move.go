@@ -72,12 +72,12 @@ type Move struct {
 	// Deadline is when the node is expected to vanish; zero if no reclaim is announced. Only a move
 	// with a deadline, or off a deleted node, can end in a deletion.
 	Deadline time.Time
-	// Noticed is when the node's interruption was first noticed; zero if unknown. Free is since when
-	// the controller may act on it: later than Noticed after a pause, an open breaker, or a change of
-	// leaders. The time until the Deadline is shared out from then on.
+	// Noticed is when the node's interruption was first noticed; zero if unknown. Free is since
+	// when the controller may act on it: later than Noticed after a pause, an open breaker, or a
+	// change of leaders. The time until the Deadline is shared out from then on.
 	Noticed, Free time.Time
-	// Unreachable: the kubelet of the node is unreachable, and the deadline may follow from that. Or
-	// the Node was deleted: then Pod.Node is nil, and the pod is deleted without a deadline.
+	// Unreachable: the kubelet of the node is unreachable, and the deadline may follow from that.
+	// Or the Node was deleted: then Pod.Node is nil, and the pod is deleted without a deadline.
 	Unreachable bool
 	// Unconfirmed: the breaker for reclaim signals is open, and nothing else confirms that the node
 	// is being reclaimed. The pod is released if possible, and a released pod is evicted as usual.

@@ -14,9 +14,9 @@ import (
 // with a deadline are first, sorted by the share of its pods that a workload would lose (largest
 // first), then by deadline, namespace and name. Among workloads that would lose the same share,
 // each first move precedes every second move. Scarce room thus saves something for many workloads
-// rather than everything for a few. Unconfirmed moves that keep a PodDisruptionBudget or a floor come
-// first (needOf). Other moves are sorted by namespace and name, and the namespaces take turns, because
-// the time for the search may end.
+// rather than everything for a few. Unconfirmed moves that keep a PodDisruptionBudget or a floor
+// come first (needOf). Other moves are sorted by namespace and name, and the namespaces take turns,
+// because the time for the search may end.
 func inStartOrder(observed []*observation) []*observation {
 	all := slices.DeleteFunc(slices.Clone(observed), func(o *observation) bool { return !o.startable })
 	slices.SortFunc(all, func(a, b *observation) int { return ByDeadline(a.Move, b.Move) })

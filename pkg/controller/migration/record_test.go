@@ -17,8 +17,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
-// replacing adds a Deployment of 2 replicas whose pod "old" was released 40 s ago, and the other pod
-// "other". The replacement "new" was created 25 s ago.
+// replacing adds a Deployment of 2 replicas whose pod "old" was released 40 s ago, and the other
+// pod "other". The replacement "new" was created 25 s ago.
 func replacing(w *world) (created *v1.Pod) {
 	w.deployment("web", 2)
 	w.pod("other", w.replicaSets["web-1"], "remaining")

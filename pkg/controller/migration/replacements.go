@@ -55,8 +55,8 @@ func (r *replacements) take(o *observation) bool {
 
 // available counts the available pods of a revision that are not about to be removed. It omits pods
 // that were created since the first release, in whole seconds, and are not where the goal requires
-// them: on a node that remains, of the capacity type of its destination, and for an advisory move on
-// one without an advisory signal.
+// them: on a node that remains, of the capacity type of its destination, and for an advisory move
+// on one without an advisory signal.
 func (r *replacements) available(to goal) int {
 	n := 0
 	capacity, required := to.reason.destination()

@@ -46,8 +46,8 @@ var (
 	})
 )
 
-// RegisterMetrics registers the metrics of defects and of reclaim signals. It must be called at most
-// once. All series exist from then on with value 0, except the series of reclaimNodes.
+// RegisterMetrics registers the metrics of defects and of reclaim signals. It must be called at
+// most once. All series exist from then on with value 0, except the series of reclaimNodes.
 func RegisterMetrics() {
 	legacyregistry.MustRegister(invalidPods, hiddenNodes, breakerOpen, breakerForced, breakerForcedUntil, reclaimNodes, spotNodes, dryRun)
 	(&Planner{}).reportReclaims(interruption.Breaker{}, nil)

@@ -39,8 +39,8 @@ type Rule struct {
 	Limited bool
 	// SavesCost: the move only saves cost, so the schedules apply.
 	SavesCost bool
-	// Confirmed: while the breaker is open, the removal waits until something confirms the end of the
-	// node. A Reclaim then needs a ready replacement, or room for one and a turn.
+	// Confirmed: while the breaker is open, the removal waits until something confirms the end of
+	// the node. A Reclaim then needs a ready replacement, or room for one and a turn.
 	Confirmed bool
 	// Checked: the Node and the Lease of its kubelet are read from the API server before the
 	// removal.

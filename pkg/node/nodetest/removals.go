@@ -67,14 +67,17 @@ func mark(class, value string) change {
 	})
 }
 
+// kubelet sets the condition Ready, an hour before now.
+func kubelet(status v1.ConditionStatus, now time.Time) change {
+	since := metav1.NewTime(now.Add(-time.Hour))
+	return func(s *NodeState) {
+		s.Node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status, LastTransitionTime: since}}
+	}
+}
+
 // Removals returns the known ways in which a spot node is removed at now, by name.
 func Removals(now time.Time) map[string]Removal {
-	kubelet := func(status v1.ConditionStatus) change {
-		return func(s *NodeState) {
-			s.Node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
-		}
-	}
-	ready, unreachable := kubelet(v1.ConditionTrue), kubelet(v1.ConditionUnknown)
+	ready, unreachable, notReady := kubelet(v1.ConditionTrue, now), kubelet(v1.ConditionUnknown, now), mark("reclaim", "not-ready")
 	untainted := func(s *NodeState) { s.Node.Spec.Taints = nil }
 	deleted := func(s *NodeState) { s.Node.DeletionTimestamp = &metav1.Time{Time: now} } // Karpenter's finalizer delays the deletion
 	cordoned := func(s *NodeState) { s.Node.Spec.Unschedulable = true }
@@ -120,7 +123,7 @@ func Removals(now time.Time) map[string]Removal {
 		"the cloud reclaims, and the kubelet is unreachable":    lost(unreachable, gone),
 		"the cloud reclaims a cordoned node":                    lost(cordoned, gone),
 		"the cloud reclaims a cordoned, unreachable node":       lost(ready, cordoned, unreachable, gone),
-		"an operator reboots a node":                            removed(ready, cordoned, ending, unreachable, mark("reclaim", "not-ready"), empty, all(ready, untainted)),
+		"an operator reboots a node":                            removed(ready, cordoned, ending, unreachable, notReady, empty, all(ready, untainted)),
 		"an operator reboots a node with pods":                  removed(all(ready, cordoned), unreachable, all(ready, uncordoned)),
 		"the cloud reclaims a node after a reboot":              lost(all(ready, cordoned), unreachable, all(ready, uncordoned), gone),
 		"the cloud reclaims a node that is being drained":       lost(cordoned, ending, gone),
