@@ -48,7 +48,7 @@ var (
 	podsLost = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "pods_lost_with_node_total",
-		Help:      "Pods that were still on an interrupted node when it vanished, and not yet terminating, by replacement, as in " +
+		Help: "Pods that were still on an interrupted node when it vanished, and not yet terminating, by replacement, as in " +
 			"'deletions_total'.",
 	}, []string{"replacement"})
 
