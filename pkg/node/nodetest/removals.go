@@ -75,6 +75,15 @@ func kubelet(status v1.ConditionStatus, now time.Time) change {
 	}
 }
 
+// end begins the deletion of all pods now.
+func end(now time.Time) change {
+	return func(s *NodeState) {
+		for _, pod := range s.Pods {
+			pod.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+	}
+}
+
 // Removals returns the known ways in which a spot node is removed at now, by name.
 func Removals(now time.Time) map[string]Removal {
 	ready, unreachable, notReady := kubelet(v1.ConditionTrue, now), kubelet(v1.ConditionUnknown, now), mark("reclaim", "not-ready")
@@ -82,11 +91,7 @@ func Removals(now time.Time) map[string]Removal {
 	deleted := func(s *NodeState) { s.Node.DeletionTimestamp = &metav1.Time{Time: now} } // Karpenter's finalizer delays the deletion
 	cordoned := func(s *NodeState) { s.Node.Spec.Unschedulable = true }
 	uncordoned := func(s *NodeState) { s.Node.Spec.Unschedulable = false }
-	ending := func(s *NodeState) {
-		for _, pod := range s.Pods {
-			pod.DeletionTimestamp = &metav1.Time{Time: now}
-		}
-	}
+	ending := end(now)
 	empty := func(s *NodeState) { s.Pods = nil }
 	gone := func(s *NodeState) { *s = NodeState{} }
 
@@ -123,7 +128,7 @@ func Removals(now time.Time) map[string]Removal {
 		"the cloud reclaims, and the kubelet is unreachable":    lost(unreachable, gone),
 		"the cloud reclaims a cordoned node":                    lost(cordoned, gone),
 		"the cloud reclaims a cordoned, unreachable node":       lost(ready, cordoned, unreachable, gone),
-		"an operator reboots a node":                            removed(ready, cordoned, ending, unreachable, notReady, empty, all(ready, untainted)),
+		"an operator reboots a node":                            removed(ready, cordoned, ending, unreachable, notReady, all(empty, ready, untainted)),
 		"an operator reboots a node with pods":                  removed(all(ready, cordoned), unreachable, all(ready, uncordoned)),
 		"the cloud reclaims a node after a reboot":              lost(all(ready, cordoned), unreachable, all(ready, uncordoned), gone),
 		"the cloud reclaims a node that is being drained":       lost(cordoned, ending, gone),
