@@ -86,7 +86,7 @@ func end(now time.Time) change {
 
 // Removals returns the known ways in which a spot node is removed at now, by name.
 func Removals(now time.Time) map[string]Removal {
-	ready, unreachable, notReady := kubelet(v1.ConditionTrue, now), kubelet(v1.ConditionUnknown, now), mark("reclaim", "not-ready")
+	ready, unreachable, own := kubelet(v1.ConditionTrue, now), kubelet(v1.ConditionUnknown, now), mark("reclaim", "not-ready")
 	untainted := func(s *NodeState) { s.Node.Spec.Taints = nil }
 	deleted := func(s *NodeState) { s.Node.DeletionTimestamp = &metav1.Time{Time: now} } // Karpenter's finalizer delays the deletion
 	cordoned := func(s *NodeState) { s.Node.Spec.Unschedulable = true }
@@ -128,7 +128,7 @@ func Removals(now time.Time) map[string]Removal {
 		"the cloud reclaims, and the kubelet is unreachable":    lost(unreachable, gone),
 		"the cloud reclaims a cordoned node":                    lost(cordoned, gone),
 		"the cloud reclaims a cordoned, unreachable node":       lost(ready, cordoned, unreachable, gone),
-		"an operator reboots a node":                            removed(ready, cordoned, ending, unreachable, notReady, all(empty, ready, untainted)),
+		"an operator reboots a node":                            removed(ready, cordoned, ending, unreachable, own, all(empty, ready, untainted)),
 		"an operator reboots a node with pods":                  removed(all(ready, cordoned), unreachable, all(ready, uncordoned)),
 		"the cloud reclaims a node after a reboot":              lost(all(ready, cordoned), unreachable, all(ready, uncordoned), gone),
 		"the cloud reclaims a node that is being drained":       lost(cordoned, ending, gone),
