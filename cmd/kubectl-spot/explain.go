@@ -12,22 +12,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 )
 
-// kinds maps the names that kubectl uses to the kinds of workloads.
-var kinds = map[string]string{
-	"pod": "Pod", "pods": "Pod", "po": "Pod",
-	"deployment": "Deployment", "deployments": "Deployment", "deploy": "Deployment",
-	"statefulset": "StatefulSet", "statefulsets": "StatefulSet", "sts": "StatefulSet",
-	"replicaset": "ReplicaSet", "replicasets": "ReplicaSet", "rs": "ReplicaSet",
-	"job": "Job", "jobs": "Job",
-	"replicationcontroller": "ReplicationController", "replicationcontrollers": "ReplicationController", "rc": "ReplicationController",
+// shortNames has the short names that kubectl uses for the kinds of workloads.
+var shortNames = map[string]string{
+	"Pod": "po", "Deployment": "deploy", "StatefulSet": "sts", "ReplicaSet": "rs", "Job": "job", "ReplicationController": "rc",
 }
 
 // kindOf returns the kind for a name such as deploy or deployments.apps. An unknown name is
 // returned unchanged.
 func kindOf(name string) string {
 	resource, _, _ := strings.Cut(strings.ToLower(name), ".")
-	if kind, ok := kinds[resource]; ok {
-		return kind
+	for kind, short := range shortNames {
+		if resource == short || strings.TrimSuffix(resource, "s") == strings.ToLower(kind) {
+			return kind
+		}
 	}
 	return name
 }
