@@ -176,10 +176,7 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 func objectOf(parts ...any) (object map[string]any, err error) {
 	for _, part := range parts {
 		data, err := json.Marshal(part)
-		if err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(data, &object); err != nil {
+		if err = cmp.Or(err, json.Unmarshal(data, &object)); err != nil {
 			return nil, err
 		}
 	}
@@ -239,12 +236,7 @@ func (p *printing) table(out io.Writer, t *table) error {
 }
 
 // cell returns a placeholder for empty text, as kubectl does, so that programs can count columns.
-func cell(text string) string {
-	if text == "" {
-		return "<none>"
-	}
-	return text
-}
+func cell(text string) string { return cmp.Or(text, "<none>") }
 
 func orNone(none bool, value any) any {
 	if none {

@@ -120,11 +120,8 @@ func (o *options) readNamespaceView(ctx context.Context, scope lister.Scope) (vi
 func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, error) {
 	scope := workload.NewScope(o.profile, o.gating.Enabled, listed.Factory().Core().V1().Namespaces().Lister())
 	read, err := listed.Snapshot(current.Policy, current.signals, scope, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	owners, err := listed.Owners(current.Policy)
-	if err != nil {
+	owners, ownersErr := listed.Owners(current.Policy)
+	if err = cmp.Or(err, ownersErr); err != nil {
 		return nil, err
 	}
 	if gap := listed.GapOf("Namespace"); gap != nil && o.gating.Enabled {

@@ -177,10 +177,7 @@ func (d *dump) add(kind schema.GroupKind, data []byte) error {
 	if in := object.GetNamespace(); in != "" && d.Scope.Namespace != "" && in != d.Scope.Namespace {
 		return nil
 	}
-	stored, _, err := of.into.Get(object)
-	if err != nil {
-		return err
-	}
+	stored, _, _ := of.into.Get(object) // a cache returns no error for an object with a name
 	if other, exists := stored.(metav1.Object); exists && other.GetUID() != object.GetUID() {
 		return fmt.Errorf("%s %q has another UID than before: expected files of one cluster at one time", kind.Kind, name)
 	}
