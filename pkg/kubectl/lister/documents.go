@@ -94,24 +94,6 @@ func decoded(file io.Reader) (*textReader, error) {
 	return &textReader{Reader: transform.NewReader(buffered, unicode.BOMOverride(transform.Nop))}, nil
 }
 
-// readDocuments sends the objects of a file. name is its name for errors.
-func readDocuments(in io.Reader, name string, send sendFunc) error {
-	text, err := decoded(in)
-	if err == nil {
-		err = splitText(text, send)
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%s: it ends within an object: %s", name, expectedDump)
-	}
-	if syntax := (*jsontext.SyntacticError)(nil); errors.As(err, &syntax) {
-		err = fmt.Errorf("invalid JSON: %w", err)
-	}
-	return fmt.Errorf("%s: %w: %s", name, err, expectedDump)
-}
-
 // yamlStart matches a line at the start of an object or list in YAML.
 var yamlStart = regexp.MustCompile(`(?m)^(apiVersion|kind|items):`)
 

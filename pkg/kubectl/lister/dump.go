@@ -110,16 +110,28 @@ func (d *dump) readFile(ctx context.Context, name string) error {
 func (d *dump) read(ctx context.Context, name string, file io.Reader) error {
 	number := 0       // of the object in its file, from 1
 	var failure error // of an object; it is returned as it is
-	err := readDocuments(file, name, func(kind schema.GroupKind, data []byte) error {
-		if data != nil {
-			number++
-		}
-		if err := cmp.Or(ctx.Err(), d.add(kind, data)); err != nil {
-			failure = fmt.Errorf("%s: object %d: %w", name, number, err)
-		}
+	text, err := decoded(file)
+	if err == nil {
+		err = splitText(text, func(kind schema.GroupKind, data []byte) error {
+			if data != nil {
+				number++
+			}
+			if err := cmp.Or(ctx.Err(), d.add(kind, data)); err != nil {
+				failure = fmt.Errorf("%s: object %d: %w", name, number, err)
+			}
+			return failure
+		})
+	}
+	switch {
+	case err == nil, failure != nil:
 		return failure
-	})
-	return cmp.Or(failure, err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s: it ends within an object: %s", name, expectedDump)
+	}
+	if syntax := (*jsontext.SyntacticError)(nil); errors.As(err, &syntax) {
+		err = fmt.Errorf("invalid JSON: %w", err)
+	}
+	return fmt.Errorf("%s: %w: %s", name, err, expectedDump)
 }
 
 // skip ignores a value of a type that no reader of a dump uses.
