@@ -128,14 +128,12 @@ type listing struct {
 	// empty, fallback is listed instead.
 	namespace, fallback string
 	options             metav1.ListOptions
-	// consequence describes the information that is missing without the list. fallbackConsequence
-	// describes the information that is missing if only fallback could be listed.
-	consequence, fallbackConsequence string
-	// required reports whether the command cannot continue without the list. owners reports whether
-	// the objects own pods.
-	required, owners bool
-	found            bool // whether a dump has the kind
-	gap              *Gap // nil if all objects could be listed
+	// consequence describes the information that is missing if the list is denied; "" if the
+	// command cannot continue without the list.
+	consequence string
+	owners      bool // whether the objects own pods
+	found       bool // whether a dump has the kind
+	gap         *Gap // nil if all objects could be listed
 }
 
 // resource returns the resource of the kind, whose name is its plural.
@@ -171,13 +169,13 @@ func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objec
 func listings(scope *Scope) []listing {
 	core, apps := v1.SchemeGroupVersion.WithKind, appsv1.SchemeGroupVersion.WithKind
 	pods := listing{
-		kind: core("Pod"), namespace: scope.Namespace, required: true,
+		kind: core("Pod"), namespace: scope.Namespace,
 		// Pods that have ended count nowhere, and a cluster with Jobs has many.
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
 	if scope.AllPods && scope.Namespace != "" {
 		pods.namespace, pods.fallback = "", scope.Namespace
-		pods.fallbackConsequence = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
+		pods.consequence = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
 	}
 	all := []listing{pods}
 	for _, kind := range []schema.GroupVersionKind{
@@ -208,14 +206,14 @@ func listings(scope *Scope) []listing {
 // read lists the objects, or sets the gap. client may be the client of any group.
 func (k *listing) read(ctx context.Context, client rest.Interface) error {
 	err := k.list(ctx, client, k.namespace)
-	if apierrors.IsForbidden(err) && k.fallback != "" {
-		k.gap = &Gap{err, k.fallbackConsequence}
-		err = k.list(ctx, client, k.fallback)
+	if !apierrors.IsForbidden(err) || k.consequence == "" {
+		return err
 	}
-	if apierrors.IsForbidden(err) && !k.required {
-		k.gap, err = &Gap{err, k.consequence}, nil
+	k.gap = &Gap{err, k.consequence}
+	if k.fallback != "" {
+		return k.list(ctx, client, k.fallback)
 	}
-	return err
+	return nil
 }
 
 // pageSize is how many objects the API server returns at a time. A larger page costs memory on both
