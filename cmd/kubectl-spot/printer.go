@@ -46,8 +46,7 @@ type printing struct {
 func newPrinting(command *cobra.Command, others ...string) *printing {
 	p := &printing{flags: genericclioptions.NewPrintFlags(""), others: others}
 	p.flags.AddFlags(command)
-	formats := append(p.flags.AllowedFormats(), "wide", strings.TrimSuffix(customColumns, "="))
-	formats = append(formats, others...)
+	formats := slices.Concat(p.flags.AllowedFormats(), []string{"wide", strings.TrimSuffix(customColumns, "=")}, others)
 	slices.Sort(formats)
 	command.Flag("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
 	command.Flags().BoolVar(&p.noHeaders, "no-headers", false, "Do not print column headers.")
@@ -155,9 +154,7 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 	if err != nil {
 		return err
 	}
-	object := &unstructured.Unstructured{Object: fields}
-	object.SetAPIVersion(apiVersion)
-	object.SetKind(kind)
+	fields["apiVersion"], fields["kind"] = apiVersion, kind
 	printer, err := p.printer()
 	if err != nil {
 		return err
@@ -169,7 +166,7 @@ func (p *printing) object(out io.Writer, kind string, from *source, answer any, 
 		}
 		return printer.PrintObj(all, out) // a row for each item
 	}
-	return printer.PrintObj(object, out)
+	return printer.PrintObj(&unstructured.Unstructured{Object: fields}, out)
 }
 
 // objectOf returns a JSON object with the fields of all parts.
