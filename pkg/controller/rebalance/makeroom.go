@@ -62,7 +62,6 @@ func (r *round) waitingPods() (waiting []*snapshot.Pod) {
 	return waiting
 }
 
-// waitsForOnDemand reports whether a pod is unschedulable and may run on on-demand only.
 func waitsForOnDemand(p *snapshot.Pod) bool {
 	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.InScope || !p.Live() || p.Status.NominatedNodeName != "" ||
 		!workload.Unschedulable(p.Pod) || simulation.Excessive(p) {
@@ -110,8 +109,6 @@ type roomPlanner struct {
 	movable map[workload.OwnerKey]int
 }
 
-// movableReplicas returns the number of replicas of a workload that may leave on-demand for a
-// waiting pod.
 func (c *roomPlanner) movableReplicas(w, waiting *snapshot.Workload) int {
 	n, ok := c.movable[w.Key]
 	if !ok {

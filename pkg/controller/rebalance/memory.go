@@ -202,26 +202,26 @@ func (m *memory) pause(workload workload.OwnerKey, now time.Time, pause time.Dur
 // existing workload. Each workload counts at most once, because it has at most one move. So pods
 // with forged release records cannot use up the limit of moves.
 func (m *memory) track(r *round) (inProgress int) {
-	attempted, releases := map[types.UID]*snapshot.Pod{}, map[workload.OwnerKey]bool{}
+	releases := map[workload.OwnerKey]bool{}
 	for _, a := range m.attempts {
-		attempted[a.pod] = nil
+		r.attempted[a.pod] = nil
 	}
 	for _, p := range r.snapshot.Pods {
-		if _, ok := attempted[p.UID]; ok {
-			attempted[p.UID] = p
+		if _, ok := r.attempted[p.UID]; ok {
+			r.attempted[p.UID] = p
 		}
 		switch {
 		case r.endsLate(p):
 		case p.ReleasedFrom != nil && rebalancing(p.Release.Reason):
 			releases[p.ReleasedFrom.Workload.Key] = true
-		case p.DeletionTimestamp != nil && attempted[p.UID] != nil:
+		case p.DeletionTimestamp != nil && r.attempted[p.UID] != nil:
 			inProgress++
 		}
 	}
 	inProgress += len(releases)
 	for _, w := range r.snapshot.Workloads {
 		guard(w, func() {
-			if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, attempted[a.pod]) {
+			if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, r.attempted[a.pod]) {
 				inProgress++
 			}
 		})
@@ -336,15 +336,10 @@ func (m *memory) forget(r *round) {
 	for _, w := range r.snapshot.Workloads {
 		workloads[w.Key] = true
 	}
-	live := map[types.UID]bool{}
-	for _, p := range r.snapshot.Pods {
-		if p.Live() {
-			live[p.UID] = true
-		}
-	}
 	maps.DeleteFunc(m.attempts, func(key workload.OwnerKey, a *attempt) bool {
 		// A pod that still runs and is not in the plan any more does not need to move.
-		return !workloads[key] || live[a.pod] && !r.moved[key]
+		pod := r.attempted[a.pod]
+		return !workloads[key] || pod != nil && pod.Live() && !r.moved[key]
 	})
 	maps.DeleteFunc(m.BackOffs, func(key workload.OwnerKey, b backOff) bool {
 		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff && !b.stopped(m.nodesVersion)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
@@ -112,7 +113,7 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 // plan plans a round. It adds to obstacles, unless it is nil, why workloads are not moved.
 func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]Obstacle) *round {
 	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(), obstacles: obstacles,
-		moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
+		attempted: map[types.UID]*snapshot.Pod{}, moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
 		p.load(p.settings.Memory)
@@ -152,8 +153,10 @@ type round struct {
 	gating bool
 	// inProgress is the number of moves that have started and not ended.
 	inProgress int
-	moved      map[workload.OwnerKey]bool
-	moves      []migration.Move
+	// attempted contains the pods of the attempts of earlier rounds; nil if they are gone.
+	attempted map[types.UID]*snapshot.Pod
+	moved     map[workload.OwnerKey]bool
+	moves     []migration.Move
 	// limited contains moves that limits refuse, for reports. They use none of MaxMoves.
 	limited []migration.Move
 	// placements has the future nodes of leaving pods' replacements and of waiting pods. nil means
