@@ -57,8 +57,8 @@ type Settings struct {
 	// NodeStartup is how long a pod waits for a node that an autoscaler starts for it, before it
 	// falls back.
 	NodeStartup time.Duration
-	// Provisioning is the evidence about the nodes that autoscalers add. nil means that only the
-	// nodes of the caches count, and that no planner learns about refusals.
+	// Provisioning is the evidence about the nodes that autoscalers add. The Assigner records
+	// their refusals there, for planners.
 	Provisioning *simulation.Provisioning
 	Paused       safety.Paused
 }
@@ -131,9 +131,6 @@ func New(
 	owners, err := workload.NewOwners(factory, settings.Policy)
 	if err != nil {
 		return nil, err
-	}
-	if settings.Provisioning == nil {
-		settings.Provisioning = &simulation.Provisioning{Policy: settings.Policy}
 	}
 	pods := factory.Core().V1().Pods().Informer()
 	a := &Assigner{

@@ -28,6 +28,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -56,7 +57,7 @@ func start(t *testing.T, settings decision.WorkloadSettings, objects ...runtime.
 	w.Assigner, err = New(factory, w.client, w.events, clock.RealClock{}, &AdmissionPolicy{},
 		Settings{
 			Scope:  workload.Scope{Profile: profile, Namespaces: factory.Core().V1().Namespaces().Lister()},
-			Policy: policy, Labels: labels, NodeStartup: 3 * time.Minute,
+			Policy: policy, Labels: labels, NodeStartup: 3 * time.Minute, Provisioning: &simulation.Provisioning{Policy: policy},
 		})
 	if err != nil {
 		t.Fatal(err)

@@ -62,16 +62,10 @@ type facts struct {
 	// returns is the name of the released pod that returns to spot, and that this pod replaces; ""
 	// for none.
 	returns string
-	// couldRun reports whether a node of a capacity type, existing or new, could run the pod; nil
-	// means always.
+	// couldRun reports whether a node of a capacity type, existing or new, could run the pod.
 	couldRun func(decision.AssignedCapacity) bool
-	// onlySpot reports whether no on-demand node could run the pod even without taints; nil means
-	// that some could.
+	// onlySpot reports whether no on-demand node could run the pod even without taints.
 	onlySpot func() bool
-}
-
-func (f *facts) excludes(capacity decision.AssignedCapacity) bool {
-	return f.couldRun != nil && !f.couldRun(capacity)
 }
 
 // chooseWithoutOnDemand decides the affinity of a pod of a floor that no on-demand node could run.
@@ -87,7 +81,7 @@ func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, f fac
 			"(taints, node selector and affinity, volumes, affinity to other pods)",
 	}
 	switch {
-	case settings.Exemptions == decision.AllowExemptions && f.onlySpot != nil && f.onlySpot():
+	case settings.Exemptions == decision.AllowExemptions && f.onlySpot():
 		c.granted = spot.GrantedExemption
 	case settings.FallbackAfter != decision.Never:
 		c.granted = spot.GrantedFallback
@@ -153,7 +147,7 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 		}
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
 		return choice{why: whyAnyway + ": the floor is a preference, " + floor, prefer: l.notSpot}
-	case ofFloor && f.excludes(decision.AssignedOnDemand):
+	case ofFloor && !f.couldRun(decision.AssignedOnDemand):
 		return l.chooseWithoutOnDemand(settings, f, floor)
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
@@ -164,7 +158,7 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 	case settings.Overflow == decision.NeverOverflow && pod.SpreadToOnDemand:
 		c.ofRevision = true
 		c.warning = "overflow Never does not apply: a topology spread constraint has a domain without spot nodes, and some replica must run there"
-	case requiresSpot && f.excludes(decision.AssignedSpot):
+	case requiresSpot && !f.couldRun(decision.AssignedSpot):
 		c.why += ", and no spot node that exists or existed could run it"
 	case requiresSpot && f.returns != "":
 		c = choice{assigned: decision.AssignedSpot, why: whyReturns(f.returns), require: l.spot}

@@ -61,6 +61,7 @@ func TestChoose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			test.facts.couldRun = anyNode
 			c := l.choose(&workload.Subject{Pod: test.pod}, test.settings, test.facts)
 			if c.assigned != test.want || c.warning != "" != test.warns || c.granted != test.facts.granted {
 				t.Errorf("choose = %+v, want %q and a warning %v", c, test.want, test.warns)
@@ -93,6 +94,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func anyNode(decision.AssignedCapacity) bool { return true }
+
 // Without a label for spot, choose cannot require spot for replicas beyond the floor.
 func TestChooseWithoutSpotLabel(t *testing.T) {
 	l, err := NewLabels(builtin(), []string{karpenter}, "")
@@ -100,7 +103,7 @@ func TestChooseWithoutSpotLabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 2}}
-	for _, f := range []facts{{}, {returns: "web-0"}} {
+	for _, f := range []facts{{couldRun: anyNode}, {couldRun: anyNode, returns: "web-0"}} {
 		if c := l.choose(&workload.Subject{Pod: pod}, decision.WorkloadSettings{Overflow: decision.NeverOverflow}, f); c.assigned != decision.AssignedAny || c.require != nil {
 			t.Errorf("choose = %+v, want no requirement", c)
 		}
@@ -116,7 +119,7 @@ func TestWarningOfACap(t *testing.T) {
 	pools := decision.Count(1)
 	for kept, want := range map[bool]string{true: "maxPerPool has no effect", false: "the pod may wait"} {
 		subject := &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 3}}}
-		if c := l.choose(subject, decision.WorkloadSettings{MaxPerPool: &pools}, facts{kept: kept}); !strings.Contains(c.warning, want) {
+		if c := l.choose(subject, decision.WorkloadSettings{MaxPerPool: &pools}, facts{couldRun: anyNode, kept: kept}); !strings.Contains(c.warning, want) {
 			t.Errorf("keeps its scheduler: %t: warning %q, want %q", kept, c.warning, want)
 		}
 	}

@@ -60,34 +60,37 @@ func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels,
 }
 
 // isSpot returns the expression that matches nodes that are spot according to the label key.
-func isSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, error) {
+func isSpot(policy *decision.Policy, key string) (e v1.NodeSelectorRequirement, err error) {
+	e.Key = key
 	switch values, byPresence := policy.ValuesOf(key, decision.Spot); {
 	case byPresence:
-		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpExists}, nil
+		e.Operator = v1.NodeSelectorOpExists
 	case len(values) > 0:
-		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}, nil
+		e.Operator, e.Values = v1.NodeSelectorOpIn, values
+	default:
+		err = errors.New(`expected a capacity label with values that mean spot, or "" if no pod shall require spot`)
 	}
-	return v1.NodeSelectorRequirement{}, errors.New(`expected a capacity label with values that mean spot, or "" if no pod shall require spot`)
+	return e, err
 }
 
 // notSpot returns the expression that matches nodes that are not spot according to the label key.
-func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, error) {
+func notSpot(policy *decision.Policy, key string) (e v1.NodeSelectorRequirement, err error) {
+	e.Key = key
 	spot, byPresence := policy.ValuesOf(key, decision.Spot)
 	onDemand, _ := policy.ValuesOf(key, decision.OnDemand)
 	switch {
-	case policy.UnlabeledNodes == decision.Spot:
-		// A node without the label counts as spot, so the label must exist.
-		if len(onDemand) == 0 {
-			return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label with values that mean on-demand, because " +
-				"unlabeledNodes is Spot")
-		}
-		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: onDemand}, nil
+	case policy.UnlabeledNodes == decision.Spot && len(onDemand) == 0:
+		err = errors.New("expected a capacity label with values that mean on-demand, because unlabeledNodes is Spot")
+	case policy.UnlabeledNodes == decision.Spot: // a node without the label counts as spot, so the label must exist
+		e.Operator, e.Values = v1.NodeSelectorOpIn, onDemand
 	case byPresence:
-		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpDoesNotExist}, nil
+		e.Operator = v1.NodeSelectorOpDoesNotExist
 	case len(spot) > 0:
-		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn, Values: spot}, nil
+		e.Operator, e.Values = v1.NodeSelectorOpNotIn, spot
+	default:
+		err = errors.New("expected a capacity label whose values or whose presence mean spot")
 	}
-	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values or whose presence mean spot")
+	return e, err
 }
 
 // ForNodes returns the expressions for pods whose scheduler knows only their affinity. They exclude
@@ -106,28 +109,24 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 	}
 	onDemandNodes, spotNodes := byType[decision.OnDemand], byType[decision.Spot]
 	keys := append(policy.CapacityKeys(), spot.CapacityLabel)
-	if policy.UnlabeledNodes == decision.Spot && len(onDemandNodes) > 0 && len(matching(derived.notSpot, onDemandNodes)) == 0 {
-		derived.notSpot = mostMatching(policy, keys, notSpot, onDemandNodes)
-	}
 	if policy.UnlabeledNodes != decision.Spot {
 		derived.notSpot = append(slices.Clone(l.notSpot), l.ofOnDemand(policy, keys, nodes)...)
-	}
-	left := matching(derived.notSpot, spotNodes)
-	for _, key := range keys {
-		e, err := notSpot(policy, key)
-		if len(left) == 0 || err != nil || policy.UnlabeledNodes == decision.Spot { // then one label must exist
-			continue
+		left := matching(derived.notSpot, spotNodes)
+		for _, key := range keys {
+			e, err := notSpot(policy, key)
+			if err != nil || len(left) == 0 {
+				continue
+			}
+			with := append(slices.Clone(derived.notSpot), e)
+			if still := matching(with, spotNodes); len(still) < len(left) {
+				derived.notSpot, left = with, still
+			}
 		}
-		with := append(slices.Clone(derived.notSpot), e)
-		if still := matching(with, spotNodes); len(still) < len(left) {
-			derived.notSpot, left = with, still
-		}
-	}
-	if policy.UnlabeledNodes != decision.Spot { // otherwise one label must have a known value
 		derived.notSpot = withoutValues(derived.notSpot, policy, keys, left)
-		left = matching(derived.notSpot, spotNodes)
+	} else if len(onDemandNodes) > 0 && len(matching(l.notSpot, onDemandNodes)) == 0 { // one label must have a known value
+		derived.notSpot = mostMatching(policy, keys, notSpot, onDemandNodes)
 	}
-	if len(left) > 0 {
+	if left := matching(derived.notSpot, spotNodes); len(left) > 0 {
 		hidden = left[0]
 	}
 	if len(l.spot) > 0 && len(spotNodes) > 0 && len(matching(l.spot, spotNodes)) == 0 {

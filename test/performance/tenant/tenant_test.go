@@ -34,6 +34,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/frame"
 )
@@ -278,7 +279,8 @@ func assigner(t *testing.T, objects []runtime.Object) func() time.Duration {
 		client := &fake.Clientset{}
 		factory := informers.NewSharedInformerFactory(client, 0)
 		a, err := gating.New(factory, client, &events.FakeRecorder{}, clock.RealClock{}, &gating.AdmissionPolicy{},
-			gating.Settings{Scope: workload.Scope{Profile: c.Profile}, Policy: c.Policy, Labels: labels, NodeStartup: 3 * time.Minute})
+			gating.Settings{Scope: workload.Scope{Profile: c.Profile}, Policy: c.Policy, Labels: labels, NodeStartup: 3 * time.Minute,
+				Provisioning: &simulation.Provisioning{Policy: c.Policy}})
 		if err != nil {
 			t.Fatal(err)
 		}
