@@ -142,15 +142,14 @@ func (l *LossDetector) Observe(n *v1.Node, disruption Disruption, occupied bool,
 		l.lastOccupied = now.UnixNano()
 	}
 	l.observed, l.occupied = disruption, occupied
-	if ready && disruption <= Voluntary && l.MayReturn(now) {
+	wasLost := l.lost
+	switch {
+	case ready && disruption <= Voluntary && l.MayReturn(now):
 		if l.counted == l.rebootSince {
 			losses, at, l.counted = -1, time.Unix(0, l.counted), 0
 		}
 		l.lost, l.rebootSince = false, 0
-		return losses, at
-	}
-	wasLost := l.lost
-	if l.decide(false, now) {
+	case l.decide(false, now):
 		losses, at = 1, now
 	}
 	if l.lost && !wasLost && !ready && l.cordonedFirst {

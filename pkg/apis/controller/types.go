@@ -96,9 +96,8 @@ type Breaker struct {
 
 // Advisory configures the handling of nodes that may be reclaimed, but often are not.
 type Advisory struct {
-	// Enabled: the controller taints these nodes with the effect PreferNoSchedule, and moves their
-	// pods without a deadline. Default false: these nodes only get no new pods while other nodes
-	// have room.
+	// Enabled: the controller taints these nodes (PreferNoSchedule) and moves their pods without a
+	// deadline. Default false: these nodes only get no new pods while other nodes have room.
 	Enabled bool `json:"enabled,omitempty"`
 	// TimeLimit is the time after which the controller removes the taint again if the node was not
 	// reclaimed: 10s or more. Default 30m.

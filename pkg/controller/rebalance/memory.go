@@ -36,8 +36,9 @@ const (
 // memory is the state that a planner keeps between rounds.
 type memory struct {
 	passedOn
-	// certain contains only the losses that cannot be withdrawn (node.LossDetector).
-	certain    losses
+	// certain contains the Interrupted and Disrupted of losses that cannot be withdrawn
+	// (node.LossDetector).
+	certain    passedOn
 	firstRound time.Time
 	// attempts has the latest move of each workload with an open outcome.
 	attempts map[workload.OwnerKey]*attempt
@@ -51,19 +52,15 @@ type memory struct {
 // passedOn is the part of the memory that a planner passes on to later leaders.
 type passedOn struct {
 	BackOffs map[workload.OwnerKey]backOff
-	losses
-	// EarlyMoves is the time at which a workload last moved to a pool that had not been calm for
-	// two calm periods.
-	EarlyMoves map[workload.OwnerKey]time.Time
-}
-
-type losses struct {
 	// Interrupted is the time at which a workload last had a pod on a node that was being
 	// reclaimed.
 	Interrupted map[workload.OwnerKey]time.Time
 	// Disrupted is the time at which a spot pool last lost a node or had a node that is being
 	// reclaimed.
 	Disrupted map[decision.Pool]time.Time
+	// EarlyMoves is the time at which a workload last moved to a pool that had not been calm for
+	// two calm periods.
+	EarlyMoves map[workload.OwnerKey]time.Time
 }
 
 // load adds what the last leader passed on.
@@ -74,7 +71,7 @@ func (m *memory) load(from *leader.Memory) {
 	maps.Copy(m.Interrupted, last.Interrupted)
 	maps.Copy(m.Disrupted, last.Disrupted)
 	maps.Copy(m.EarlyMoves, last.EarlyMoves)
-	m.certain = m.losses.clone()
+	m.certain = passedOn{Interrupted: maps.Clone(m.Interrupted), Disrupted: maps.Clone(m.Disrupted)}
 }
 
 // attempt is a move with an open outcome.
@@ -135,7 +132,8 @@ func (m *memory) observe(s *snapshot.Snapshot) {
 		loss := &m.nodes[n.UID].loss
 		mayReturn := loss.MayReturn(s.Now)
 		if loss.Observe(n.Node, n.Disruption, occupied, s.Now); mayReturn && !loss.MayReturn(s.Now) {
-			m.losses = m.certain.clone() // other nodes that are lost now are recorded again below
+			// Other nodes that are lost now are recorded again below.
+			m.Interrupted, m.Disrupted = maps.Clone(m.certain.Interrupted), maps.Clone(m.certain.Disrupted)
 		}
 	}
 	for _, n := range s.Nodes {
@@ -155,7 +153,7 @@ func (m *memory) lost(seen *seenNode, now time.Time) bool {
 	if !seen.loss.Lost() || seen.Facts.Capacity.Type != decision.Spot {
 		return false
 	}
-	all := []losses{m.losses, m.certain}
+	all := []*passedOn{&m.passedOn, &m.certain}
 	if seen.loss.MayReturn(now) {
 		all = all[:1]
 	}
@@ -166,10 +164,8 @@ func (m *memory) lost(seen *seenNode, now time.Time) bool {
 	return true
 }
 
-func (l losses) clone() losses { return losses{maps.Clone(l.Interrupted), maps.Clone(l.Disrupted)} }
-
 // interrupt records an interruption of the workloads with pods on n.
-func (l losses) interrupt(n *snapshot.Node, now time.Time) {
+func (l *passedOn) interrupt(n *snapshot.Node, now time.Time) {
 	for _, p := range n.Pods {
 		if p.Workload != nil {
 			l.Interrupted[p.Workload.Key] = now
@@ -344,7 +340,7 @@ func (m *memory) forget(r *round) {
 	maps.DeleteFunc(m.BackOffs, func(key workload.OwnerKey, b backOff) bool {
 		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff && !b.stopped(m.nodesVersion)
 	})
-	for _, l := range []losses{m.losses, m.certain} {
+	for _, l := range []*passedOn{&m.passedOn, &m.certain} {
 		forgetOld(l.Interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)
 		forgetOld(l.Disrupted, r.now, 2*r.settings.Rebalance.CalmPeriod.Duration)
 	}

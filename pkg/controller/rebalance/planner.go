@@ -87,7 +87,7 @@ type Planner struct {
 func NewPlanner(settings Settings) *Planner {
 	settings.Memory = cmp.Or(settings.Memory, &leader.Memory{})
 	return &Planner{settings: settings, memory: memory{
-		passedOn: passedOn{map[workload.OwnerKey]backOff{}, losses{map[workload.OwnerKey]time.Time{}, map[decision.Pool]time.Time{}},
+		passedOn: passedOn{map[workload.OwnerKey]backOff{}, map[workload.OwnerKey]time.Time{}, map[decision.Pool]time.Time{},
 			map[workload.OwnerKey]time.Time{}},
 		attempts:         map[workload.OwnerKey]*attempt{},
 		unavailableSince: map[workload.OwnerKey]time.Time{},
