@@ -123,10 +123,13 @@ func confirmation(byNode, bySignal bool) string {
 }
 
 // newestSignal returns the name of the newest reclaim signal, the first of several.
-func (o *observedNode) newestSignal() string {
-	return o.signals[slices.IndexFunc(o.signals, func(a node.Announcement) bool {
-		return o.notice.starts[a.Name].Equal(o.notice.newest) && !isUnreachable(a)
-	})].Name
+func (o *observedNode) newestSignal() (newest string) {
+	for _, a := range o.signals {
+		if a.Class == decision.Reclaim && !isUnreachable(a) && o.notice.starts[a.Name].After(o.notice.starts[newest]) {
+			newest = a.Name
+		}
+	}
+	return newest
 }
 
 // sources returns the tools that announce the end of a node with a reclaim signal

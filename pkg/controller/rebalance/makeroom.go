@@ -87,14 +87,11 @@ func (r *round) newOnDemandNode(n *snapshot.Node) *onDemandNode {
 	node := &onDemandNode{n, n.Free(func(p *snapshot.Pod) bool { return !r.leaving(p) })}
 	for p, to := range r.placements {
 		if to == n {
-			node.add(p, -1)
+			node.free.Add(p.Requests, -1)
 		}
 	}
 	return node
 }
-
-// add returns the requests of a pod to the node; with sign -1 it subtracts them.
-func (o *onDemandNode) add(p *snapshot.Pod, sign int64) { o.free.Add(p.Requests, sign) }
 
 func (o *onDemandNode) fits(p *snapshot.Pod) bool {
 	needs := workload.ResourcesOf(p.Requests)
@@ -162,7 +159,7 @@ func (c *roomPlanner) makeRoomFor(waiting *snapshot.Pod) {
 				continue // it moves in a later round
 			}
 			c.addMoveToSpot(p, migration.MakeRoom, to[p], pools[to[p].Facts.Pool])
-			target.add(p, 1)
+			target.free.Add(p.Requests, 1)
 		}
 		if target.fits(waiting) {
 			c.reserve(waiting, target)
@@ -172,7 +169,7 @@ func (c *roomPlanner) makeRoomFor(waiting *snapshot.Pod) {
 }
 
 func (c *roomPlanner) reserve(waiting *snapshot.Pod, node *onDemandNode) {
-	node.add(waiting, -1)
+	node.free.Add(waiting.Requests, -1)
 	c.placements[waiting] = node.Node
 }
 
@@ -209,7 +206,7 @@ func (c *roomPlanner) podsToMove(node *onDemandNode, waiting *snapshot.Pod, dema
 		emptied := &onDemandNode{node.Node, *node.free.Clone()}
 		absent := map[*snapshot.Pod]*snapshot.Node{}
 		for _, p := range leaving {
-			emptied.add(p, 1)
+			emptied.free.Add(p.Requests, 1)
 			absent[p] = nil
 		}
 		return emptied.fits(waiting) && demand.Fits(node.Node, absent)
