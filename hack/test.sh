@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, side
 # by side; benchmarks one by one, because they share two cores. The three packages with most live
-# tests run in SPOT_SHARDS processes each (3 by default), which have control planes of their own.
+# tests run in SPOT_SHARDS processes each (2 by default), which have control planes of their own.
 # UNIT=1 runs only the quick tests, which start no control plane, and accepts cached results of the
 # product's tests.
 # LONG=1 adds slow tests: the race detector; many more random histories; three runs of the live
@@ -36,12 +36,12 @@ step() {
 
 hack/prometheus.sh
 step go test -count=1 $quick
-export SPOT_SHARDS=${SPOT_SHARDS:-3}
+export SPOT_SHARDS=${SPOT_SHARDS:-2}
 # These live tests use both cores, or compare times and require that the load does not change
 # meanwhile. They run one after the other.
-busy='^(TestMassReclaim|TestPlacementManyDeployments|TestReplacementsWithoutRoomArePending|TestResourceRequests)$'
+busy='^(TestAlertsFire|TestDeletedNodes|TestMassReclaim|TestPauseDuringMassReclaim|TestPlacementManyDeployments|TestReplacementsWithoutRoomArePending|TestResourceRequests)$'
 step go test -count=1 -p 4 -timeout 40m -skip "$busy" $long $waiting
-step env SPOT_SHARDS=1 go test -count=1 -p 1 -timeout 20m -run "$busy" $long
+step env SPOT_SHARDS=1 go test -count=1 -p 1 -timeout 20m -run "$busy" $long ./test/monitoring
 step go test -count=1 -p 1 $alone
 if [ -n "${LONG:-}" ]; then
   # The race detector requires a C compiler.

@@ -273,7 +273,7 @@ func TestBadDeadlines(t *testing.T) {
 		within time.Duration
 		method string
 	}{
-		{"past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), time.Now().Add(-2 * time.Hour), 5 * time.Second, "delete"},
+		{"past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), time.Now().Add(-2 * time.Hour), 30 * time.Second, "surge"},
 		{"no-time", "tomorrow", time.Time{}, 30 * time.Second, "surge"},
 		{"two-minutes-on", time.Now().Add(4 * time.Minute).UTC().Format(time.RFC3339), time.Time{}, 30 * time.Second, "surge"},
 		{"left-over", leftOver, time.Time{}, 30 * time.Second, "surge"},
@@ -305,8 +305,7 @@ func TestBadDeadlines(t *testing.T) {
 	for _, test := range tests { // shortest limit first
 		s.Eventually(time.Until(began.Add(test.within)), s.empty(node(lab.Spot, test.name).Name))
 	}
-	s.Eventually(soon, s.Moved(1, 4, "delete", "interruption"))
-	s.Eventually(soon, s.Moved(3, 4, "surge", "interruption"))
+	s.Eventually(soon, s.Moved(4, 4, "surge", "interruption"))
 	for _, test := range tests {
 		s.Eventually(soon, s.HasReadySplit(test.name, split{OnDemand: 1}))
 		for _, record := range s.Seen.Removed(test.name) {

@@ -172,7 +172,7 @@ func (p *planner) withoutRoom(o *observation, first Action, requires decision.As
 		// The earlier the replacement is pending, the earlier an autoscaler adds a node for it.
 		first.Why = full + "; it waits for a new node"
 	case o.Unconfirmed:
-		return o.action(Stay, "", full)
+		return o.action(Stay, "", "the breaker is open, and "+full)
 	case urgent:
 		return o.action(Stay, "", full+"; it runs until "+p.lastMoment(o).UTC().Format(time.RFC3339))
 	case surge && !p.feasibility().FitsNewNode(o.Pod, requires):
