@@ -58,7 +58,7 @@ func (p *planner) mayEndFairly(o *observation) bool {
 
 // mayGetTurn reports whether the fair end of a pod may come: it is never that of the last pod that
 // serves, and a PodDisruptionBudget that requires all pods allows none.
-func (p *planner) mayGetTurn(o *observation) bool {
+func (o *observation) mayGetTurn() bool {
 	return (!o.serves || o.serving > 1) && (len(o.budgets) == 0 || int(o.budgets[0].desired) < o.live)
 }
 
@@ -131,7 +131,7 @@ func (p *planner) withReplacement(o *observation, first Action) Action {
 	if to != nil && o.Reason == Advisory && to.Facts.Signal == decision.Advisory {
 		to, full = nil, "only nodes with an advisory signal have room for it"
 	}
-	p.roomPromised = p.roomPromised || to != nil && o.Unconfirmed && first.Kind == EvictPod && p.mayGetTurn(o)
+	p.roomPromised = p.roomPromised || to != nil && o.Unconfirmed && first.Kind == EvictPod && o.mayGetTurn()
 	if to == nil {
 		first = p.withoutRoom(o, first, requires, full)
 	} else {
@@ -201,7 +201,7 @@ func (p *planner) inTurn(o *observation, first Action) Action {
 	wait := o.OnlySurge
 	switch {
 	case o.Unconfirmed: // a fair end: as with maxUnavailable 1
-		wait = !p.mayGetTurn(o) || missing > 1 || len(o.budgets) == 1 && o.budgets[0].allowed <= 0
+		wait = !o.mayGetTurn() || missing > 1 || len(o.budgets) == 1 && o.budgets[0].allowed <= 0
 	case o.Deadline.IsZero():
 		wait = wait || o.Reason != Requested && replicas > 1 && o.serves && !o.safeWithout()
 	case replicas == 1 || !o.serves:
@@ -239,11 +239,11 @@ func (p *planner) startPostponed() {
 		}
 	}
 	for _, o := range p.postponed {
-		until := o.began().Add(min(o.Deadline.Sub(o.began())/2, maxPostponed))
-		if o.Unconfirmed && p.roomPromised && p.now.Before(o.began().Add(o.Deadline.Sub(o.began())/2)) {
+		waited, half := p.now.Sub(o.began()), o.Deadline.Sub(o.began())/2
+		if o.Unconfirmed && p.roomPromised && waited < half {
 			continue // its replacement would get the room of a pod that cannot surge
 		}
-		if !p.replacementPending || !p.now.Before(until) {
+		if !p.replacementPending || waited >= min(half, maxPostponed) {
 			p.add(o, func(o *observation) Action { return p.inTurn(o, o.first) })
 		}
 	}
