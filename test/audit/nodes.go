@@ -89,6 +89,7 @@ var builtinSignals = []signal{
 	{kind: condition, key: "DrainInProgress", value: "True"},
 	{kind: condition, key: "Drained", value: "True"},
 	{kind: condition, key: "GracefulNodeShutdownInProgress", value: "True"},
+	{kind: condition, key: "Ready", value: "False", mentions: "node is shutting down"},
 	{kind: taint, key: "node.kubernetes.io/out-of-service", value: anyValue},
 }
 

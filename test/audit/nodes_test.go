@@ -24,7 +24,8 @@ func TestBuiltinSignals(t *testing.T) {
 		if value == "" {
 			value = anyValue
 		}
-		want[signal{kind: signalKind(s.Kind), key: s.Key, value: value, mentions: s.Mentions, onlySpot: s.OnlySpot}] = true
+		want[signal{kind: signalKind(s.Kind), key: s.Key, value: value, mentions: s.Mentions,
+			onlySpot: s.OnlySpot && s.Elsewhere == decision.NoSignal}] = true
 	}
 	for _, s := range builtinSignals {
 		s.reason = ""

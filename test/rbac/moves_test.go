@@ -148,9 +148,9 @@ func defineNodeOwners(t *testing.T) {
 // moves has one object for each kind of request that the controller sends to the API server.
 type moves struct {
 	namespace string
-	// Nodes: spot runs a pod that its floor requires on on-demand, reclaimed has two minutes'
-	// notice, expired has no time left, the kubelet of silent is unreachable, and room runs the
-	// replacements.
+	// Nodes: spot runs a pod that its floor requires on on-demand, reclaimed and expired have two
+	// minutes' notice, which is less than the grace period of the pod on expired, the kubelet of
+	// silent is unreachable, and room runs the replacements.
 	spot, reclaimed, expired, silent, room string
 	// uids are the UIDs of the pods that the controller must evict.
 	uids []types.UID
@@ -198,7 +198,7 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		return m, err
 	}
 
-	// The controller deletes a pod with no time left, and released pods whose ReplicaSet no longer
+	// The controller deletes a pod that has less time left than its grace period, and released pods whose ReplicaSet no longer
 	// exists: one without a controller, and one whose Deployment wants no replicas.
 	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.expired, Capacity: lab.Spot}, lab.NodeSpec{Name: m.silent, Capacity: lab.Spot},
 		lab.NodeSpec{Name: m.room, Capacity: lab.OnDemand, CPU: "10"}); err != nil {
@@ -222,7 +222,9 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if err != nil {
 		return m, err
 	}
-	for _, p := range []*v1.Pod{orphan, leftover, pod("expired", func(spec *v1.PodSpec) { spec.NodeName = m.expired })} {
+	for _, p := range []*v1.Pod{orphan, leftover, pod("expired", func(spec *v1.PodSpec) {
+		spec.NodeName, spec.TerminationGracePeriodSeconds = m.expired, ptr.To[int64](600)
+	})} {
 		if _, err := controller.CoreV1().Pods(m.namespace).Create(ctx, p, none); err != nil {
 			return m, err
 		}
@@ -240,7 +242,8 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if _, err := client.CoreV1().Nodes().Patch(ctx, m.silent, types.StrategicMergePatchType, []byte(unreachable), metav1.PatchOptions{}, "status"); err != nil {
 		return m, err
 	}
-	for node, deadline := range map[string]time.Time{m.reclaimed: time.Now().Add(2 * time.Minute), m.expired: time.Now().Add(-time.Minute)} {
+	deadline := time.Now().Add(2 * time.Minute)
+	for _, node := range []string{m.reclaimed, m.expired} {
 		if err := live.EditNode(ctx, client, limit, node, func(n *v1.Node) {
 			// The taint must be older than the deadline: the controller ignores a deadline that is
 			// past when the taint is added.
