@@ -375,21 +375,23 @@ func (r *runbook) regionIsBurning() {
 		r.RequireThroughout(notice+quiet, stays)
 		return stays
 	}
-	alarms("true")
+	stays := alarms("true")
 	if out := r.run("kubectl spot nodes -o wide", "the breaker for reclaim signals is open"); !strings.Contains(out, "taint "+alarm) {
 		r.Errorf("no key of the signal:\n%s", out)
 	}
 	r.run("kubectl -n kube-system get events --field-selector involvedObject.name=spot-controller", "BreakerOpened")
 	r.run("kubectl spot breaker close --for 1h", "Breaker: Closed until ")
 	r.Eventually(live.Soon, open(0))
-	r.Eventually(live.Soon, r.HasReadySplit("true", live.Split{OnDemand: spotNodes}))
+	r.RequireThroughout(quiet, stays) // the nodes have outlived their deadlines, so budgets hold
+	r.Must(r.Client.PolicyV1().PodDisruptionBudgets(r.Namespace).Delete(r.Ctx, "true", metav1.DeleteOptions{}))
+	r.Eventually(3*live.Soon, r.HasReadySplit("true", live.Split{OnDemand: spotNodes}))
 	for _, node := range all {
 		r.shell("kubectl taint node %s %s-", node, alarm)
 		r.Eventually(live.Soon, r.unmarked(node))
 	}
 	r.shell("kubectl spot breaker auto")
 
-	stays := alarms("false")
+	stays = alarms("false")
 	r.run("kubectl spot breaker open", "Breaker: Open without an end")
 	const key = "example.com/signal"
 	r.shell("kubectl label node %s %s=true", all[0], key)

@@ -83,7 +83,7 @@ func (m *Mark) setTaint(n *observedNode, want *state) {
 // controller wrote, now or earlier; "" if the annotation is missing or belongs to another client.
 func (m *Mark) setDeadline(n *observedNode, want desired) (own string) {
 	switch written := n.deadline; {
-	case want.deadline.IsZero():
+	case want.notice.deadline.IsZero():
 		// Values of other clients stay unchanged.
 		if written.own {
 			m.Annotations[spot.InterruptionDeadlineAnnotation] = nil
@@ -92,13 +92,13 @@ func (m *Mark) setDeadline(n *observedNode, want desired) (own string) {
 	case written.exists && !written.valid:
 		// An invalid value stays, so that users see it.
 		return ""
-	case written.valid && !want.staleDeadline && !want.deadline.Before(written.time):
+	case written.valid && !want.notice.stale && !want.notice.deadline.Before(written.time):
 		if written.own {
 			return written.text
 		}
 		return ""
 	}
-	text := want.deadline.UTC().Format(time.RFC3339)
+	text := want.notice.deadline.UTC().Format(time.RFC3339)
 	m.Annotations[spot.InterruptionDeadlineAnnotation] = &text
 	return text
 }
@@ -109,13 +109,13 @@ func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want d
 		// The client that drains the node reports it.
 	case want.Class == decision.Reclaim.String() && want.paused:
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: the node is expected to vanish at %s, and the controller is paused",
-			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))
+			n.signals[0].Name, want.notice.deadline.UTC().Format(time.RFC3339))
 	case n.unconfirmed:
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: the breaker is open, so no pod is deleted, "+
 			"and pods without a ready replacement are evicted one at a time at most", n.signals[0].Name)
 	case want.Class == decision.Reclaim.String():
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: pods are moved by %s",
-			n.signals[0].Name, want.deadline.UTC().Format(time.RFC3339))
+			n.signals[0].Name, want.notice.deadline.UTC().Format(time.RFC3339))
 	case want.Class == decision.Advisory.String():
 		m.addEvent(v1.EventTypeNormal, spot.ReasonAdvisory, "%s: pods are moved one at a time", n.signals[0].Name)
 	case class == decision.Advisory && want.AdvisorySince != nil:
@@ -127,12 +127,12 @@ func (m *Mark) addClassEvent(n *observedNode, class decision.SignalClass, want d
 
 // addDeadlineEvents adds events for a deadline annotation that is ignored or replaced.
 func (m *Mark) addDeadlineEvents(n *observedNode, want desired) {
-	if n.deadline.exists && !n.deadline.valid && !want.deadline.IsZero() {
+	if n.deadline.exists && !n.deadline.valid && !want.notice.deadline.IsZero() {
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInvalidDeadline,
 			"annotation %s is ignored: invalid value %.64q: expected a time such as %q; the node is expected to vanish at %s",
-			spot.InterruptionDeadlineAnnotation, n.deadline.text, "2026-03-01T12:00:00Z", want.deadline.UTC().Format(time.RFC3339))
+			spot.InterruptionDeadlineAnnotation, n.deadline.text, "2026-03-01T12:00:00Z", want.notice.deadline.UTC().Format(time.RFC3339))
 	}
-	if want.staleDeadline && !n.deadline.own {
+	if want.notice.stale && !n.deadline.own {
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInvalidDeadline,
 			"annotation %s is replaced: %s is before the signal began; the node is expected to vanish at %s",
 			spot.InterruptionDeadlineAnnotation, n.deadline.text, want.OwnDeadline)

@@ -146,10 +146,9 @@ type planner struct {
 type desired struct {
 	// state is the desired content of the state annotation. newMark sets OwnDeadline.
 	state
-	// deadline and staleDeadline are as in notice; zero if the node is not interrupted.
-	deadline      time.Time
-	staleDeadline bool
-	paused        bool
+	// notice is zero if the node is not interrupted.
+	notice notice
+	paused bool
 }
 
 // planNode plans for one node. ok is false if its marks are correct.
@@ -184,8 +183,7 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 
 func (p *planner) reclaim(n *observedNode) (want desired, moves []migration.Move) {
 	want.Class, want.Burst, want.Common = decision.Reclaim.String(), n.inBurst, n.common
-	want.Starts, want.FutureStarts = n.notice.starts, n.notice.futureStarts
-	want.deadline, want.staleDeadline = n.notice.deadline, n.notice.stale
+	want.notice, want.Starts, want.FutureStarts = n.notice, n.notice.starts, n.notice.futureStarts
 	if !n.blockedByOthers() {
 		want.Taint = taintValue(n.signals[0])
 	}

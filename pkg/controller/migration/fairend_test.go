@@ -102,6 +102,35 @@ func TestFairEnd(t *testing.T) {
 	}
 }
 
+// Pods that cannot surge leave a node that has outlived its deadline, one after the other, although
+// no replica runs on a remaining node.
+func TestOutlivedDeadline(t *testing.T) {
+	for name, test := range map[string]struct {
+		ready v1.ConditionStatus // of set-1
+		want  []string
+	}{
+		"all serve":      {v1.ConditionTrue, []string{"evict set-0 by evict"}},
+		"one is missing": {v1.ConditionFalse, []string{"evict set-1 by evict"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			set := w.statefulSet("set", 2)
+			var names []string
+			for i := range 2 {
+				names = append(names, w.pod(fmt.Sprint("set-", i), set, "reclaimed").Name)
+			}
+			w.setReady(w.pods["set-1"], test.ready)
+			w.sync()
+			s := w.snapshot()
+			all := noticed(s, 2*time.Minute, names...)
+			for i := range all {
+				all[i].Deadline = time.Time{}
+			}
+			clustertest.Equal(t, "actions", test.want, describe(migration.Plan(s, &room{left: 3}, all, settings, nil)))
+		})
+	}
+}
+
 // While the breaker is open, workloads get room first if the loss would break their
 // PodDisruptionBudget, then if it would break their floor. Surges without room do not take the room
 // of pods that wait for their turn.

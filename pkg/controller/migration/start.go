@@ -189,7 +189,7 @@ func (p *planner) withoutRoom(o *observation, first Action, requires decision.As
 
 // inTurn returns the first action of a move, unless this is an eviction that comes too early. Such
 // a pod waits until another replica serves, or until its last moment. Without a deadline it has no
-// last moment. An EvictionRequest is carried out nevertheless.
+// last moment, and waits for no replica on a remaining node if its node is interrupted. An EvictionRequest is carried out nevertheless.
 //
 // Replicas that no PodDisruptionBudget protects are evicted one after the other: the next one when
 // all others serve. If replacements start too slowly for that, spreadMoment decides.
@@ -202,6 +202,8 @@ func (p *planner) inTurn(o *observation, first Action) Action {
 	switch {
 	case o.Unconfirmed: // a fair end: as with maxUnavailable 1
 		wait = !o.mayGetTurn() || missing > 1 || len(o.budgets) == 1 && o.budgets[0].allowed <= 0
+	case o.Reason == Interruption && o.Deadline.IsZero(): // the node has outlived its deadline
+		wait = wait || o.serves && missing > 1 && len(o.budgets) == 0 && o.Pod.OwnWorkload().Kind != "Job"
 	case o.Deadline.IsZero():
 		wait = wait || o.Reason != Requested && replicas > 1 && o.serves && !o.safeWithout()
 	case replicas == 1 || !o.serves:
