@@ -198,8 +198,9 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		return m, err
 	}
 
-	// The controller deletes a pod that has less time left than its grace period, and released pods whose ReplicaSet no longer
-	// exists: one without a controller, and one whose Deployment wants no replicas.
+	// The controller deletes a pod that has less time left than its grace period, and released
+	// pods whose ReplicaSet no longer exists: one without a controller, and one whose Deployment
+	// wants no replicas.
 	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.expired, Capacity: lab.Spot}, lab.NodeSpec{Name: m.silent, Capacity: lab.Spot},
 		lab.NodeSpec{Name: m.room, Capacity: lab.OnDemand, CPU: "10"}); err != nil {
 		return m, err
