@@ -39,15 +39,16 @@ func TestOperator(t *testing.T) {
 	}))
 	// An operator who may not read pods gets a warning instead of the effect of a pause.
 	const unread = "the effect on pods is unknown"
-	for _, test := range []struct{ command, out, switches string }{
-		{"pause --for 1h --message INC-42", "Paused: everything until ", "by: oncall"},
-		{"pause --only heal", "Paused: heal without an end", "- heal"},
-		{"breaker close --for 1h", "Breaker: Closed until ", "state: Closed"},
-		{"resume", "Resumed.", "state: Closed"},
-		{"breaker open", "Breaker: Open without an end", "state: Open"},
-		{"breaker auto", "The controller decides", "{}"},
+	for _, test := range []struct{ command, out, err, switches string }{
+		{"pause --for 1h --message INC-42", "Paused: everything until ", unread, "by: oncall"},
+		{"pause --only heal", "Paused: heal without an end", unread, "- heal"},
+		{"breaker close --for 1h", "Breaker: Closed until ", "", "state: Closed"},
+		{"resume", "Resumed.", unread, "state: Closed"},
+		{"breaker open", "Breaker: Open without an end", "", "state: Open"},
+		{"breaker auto", "The controller decides", "", "{}"},
 	} {
-		if r := spot(t, controlPlane, append(strings.Fields(test.command), oncall...)...); r.status != 0 || r.err != "" && !strings.Contains(r.err, unread) || !strings.Contains(r.out, test.out) {
+		r := spot(t, controlPlane, append(strings.Fields(test.command), oncall...)...)
+		if r.status != 0 || !strings.Contains(r.out, test.out) || !strings.Contains(r.err, test.err) || test.err == "" && r.err != "" {
 			t.Errorf("%s: exit status %d, %q\n%s", test.command, r.status, r.out, r.err)
 		}
 		if got := switches(); !strings.Contains(got, test.switches) && (test.switches != "{}" || got != "") {
