@@ -148,10 +148,9 @@ func defineNodeOwners(t *testing.T) {
 // moves has one object for each kind of request that the controller sends to the API server.
 type moves struct {
 	namespace string
-	// Nodes: spot runs a pod that its floor requires on on-demand, reclaimed and expired have two
-	// minutes' notice, which is less than the grace period of the pod on expired, the kubelet of
-	// silent is unreachable, and room runs the replacements.
-	spot, reclaimed, expired, silent, room string
+	// Nodes: spot runs a pod that its floor requires on on-demand, reclaimed has two minutes'
+	// notice, the kubelet of silent is unreachable, and room runs the replacements.
+	spot, reclaimed, silent, room string
 	// uids are the UIDs of the pods that the controller must evict.
 	uids []types.UID
 }
@@ -164,8 +163,7 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		return nil, err
 	}
 	m := &moves{
-		namespace: ns.Name, spot: ns.Name + "-spot", reclaimed: ns.Name + "-reclaimed", expired: ns.Name + "-expired",
-		silent: ns.Name + "-silent", room: ns.Name + "-room",
+		namespace: ns.Name, spot: ns.Name + "-spot", reclaimed: ns.Name + "-reclaimed", silent: ns.Name + "-silent", room: ns.Name + "-room",
 	}
 	if err := m.makeBrokenFloor(ctx); err != nil {
 		return m, err
@@ -201,7 +199,7 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	// The controller deletes a pod that has less time left than its grace period, and released
 	// pods whose ReplicaSet no longer exists: one without a controller, and one whose Deployment
 	// wants no replicas.
-	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.expired, Capacity: lab.Spot}, lab.NodeSpec{Name: m.silent, Capacity: lab.Spot},
+	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.silent, Capacity: lab.Spot},
 		lab.NodeSpec{Name: m.room, Capacity: lab.OnDemand, CPU: "10"}); err != nil {
 		return m, err
 	}
@@ -223,8 +221,8 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if err != nil {
 		return m, err
 	}
-	for _, p := range []*v1.Pod{orphan, leftover, pod("expired", func(spec *v1.PodSpec) {
-		spec.NodeName, spec.TerminationGracePeriodSeconds = m.expired, ptr.To[int64](600)
+	for _, p := range []*v1.Pod{orphan, leftover, pod("slow", func(spec *v1.PodSpec) {
+		spec.NodeName, spec.TerminationGracePeriodSeconds = m.reclaimed, ptr.To[int64](600)
 	})} {
 		if _, err := controller.CoreV1().Pods(m.namespace).Create(ctx, p, none); err != nil {
 			return m, err
@@ -243,19 +241,11 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if _, err := client.CoreV1().Nodes().Patch(ctx, m.silent, types.StrategicMergePatchType, []byte(unreachable), metav1.PatchOptions{}, "status"); err != nil {
 		return m, err
 	}
-	deadline := time.Now().Add(2 * time.Minute)
-	for _, node := range []string{m.reclaimed, m.expired} {
-		if err := live.EditNode(ctx, client, limit, node, func(n *v1.Node) {
-			// The taint must be older than the deadline: the controller ignores a deadline that is
-			// past when the taint is added.
-			added := metav1.NewTime(deadline.Add(-time.Hour))
-			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: reclaimTaint, Effect: v1.TaintEffectPreferNoSchedule, TimeAdded: &added})
-			metav1.SetMetaDataAnnotation(&n.ObjectMeta, "spot-aware-scheduler.io/interruption-deadline", deadline.UTC().Format(time.RFC3339))
-		}); err != nil {
-			return m, err
-		}
-	}
-	return m, nil
+	return m, live.EditNode(ctx, client, limit, m.reclaimed, func(n *v1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: reclaimTaint, Effect: v1.TaintEffectPreferNoSchedule})
+		deadline := time.Now().Add(2 * time.Minute)
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, "spot-aware-scheduler.io/interruption-deadline", deadline.UTC().Format(time.RFC3339))
+	})
 }
 
 // makeBrokenFloor creates a Deployment whose only pod runs on spot. Limits bound only the move of
@@ -422,7 +412,7 @@ func (m *moves) remove(ctx context.Context) error {
 	if err := live.Clear(ctx, client, m.namespace); err != nil {
 		return err
 	}
-	for _, node := range []string{m.spot, m.reclaimed, m.expired, m.silent, m.room} {
+	for _, node := range []string{m.spot, m.reclaimed, m.silent, m.room} {
 		if err := client.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil {
 			return err
 		}

@@ -202,13 +202,11 @@ func (p *planner) inTurn(o *observation, first Action) Action {
 	switch {
 	case o.Unconfirmed: // a fair end: as with maxUnavailable 1
 		wait = !o.mayGetTurn() || missing > 1 || len(o.budgets) == 1 && o.budgets[0].allowed <= 0
-	case o.Reason == Interruption && o.Deadline.IsZero(): // the node has outlived its deadline
-		wait = wait || o.serves && missing > 1 && len(o.budgets) == 0 && o.Pod.OwnWorkload().Kind != "Job"
-	case o.Deadline.IsZero():
+	case o.Deadline.IsZero() && o.Reason != Interruption:
 		wait = wait || o.Reason != Requested && replicas > 1 && o.serves && !o.safeWithout()
 	case replicas == 1 || !o.serves:
 	case len(o.budgets) == 0 && missing > 1 && o.Pod.OwnWorkload().Kind != "Job": // the pods of a Job do not replace each other
-		wait = wait || p.now.Before(p.spreadMoment(o))
+		wait = wait || o.Deadline.IsZero() || p.now.Before(p.spreadMoment(o))
 	default:
 		wait = wait || o.spread && missing >= replicas
 	}
