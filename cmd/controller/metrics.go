@@ -1,9 +1,7 @@
 package main
 
 import (
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
@@ -12,16 +10,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/failsafe"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// cachesSynced reports whether this replica can plan. docs/metrics.md lists it.
-var cachesSynced = metrics.NewGauge(&metrics.GaugeOpts{
-	Subsystem:      "spot_aware_scheduler",
-	Name:           "caches_synced",
-	Help:           "1 if the informer caches that the controller plans with are full, 0 before.",
-	StabilityLevel: metrics.ALPHA,
-})
+// cachesSynced reports whether this replica can plan.
+var cachesSynced = metrics.NewGauge("caches_synced",
+	"1 if the informer caches that the controller plans with are full, 0 before.")
 
 // registerMetrics registers all metrics; call it once, before the manager serves metrics. The
 // manager serves only the registry of controller-runtime. The metrics of this project and of
@@ -30,9 +25,9 @@ func registerMetrics() {
 	legacyregistry.MustRegister(cachesSynced)
 	loop.RegisterMetrics()
 	round.RegisterMetrics()
-	execution.RegisterMetrics(ctrlmetrics.Registry)
-	safety.RegisterMetrics(ctrlmetrics.Registry)
-	recovery.RegisterMetrics(ctrlmetrics.Registry)
+	execution.RegisterMetrics()
+	safety.RegisterMetrics()
+	recovery.RegisterMetrics()
 	gating.RegisterMetrics()
 	failsafe.RegisterMetrics()
 	app.ServeAllMetrics()

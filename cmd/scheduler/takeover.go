@@ -7,22 +7,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 )
 
-var takeoverDuration = metrics.NewGauge(&metrics.GaugeOpts{
-	Subsystem: "spot_aware_scheduler",
-	Name:      "takeover_duration_seconds",
-	Help: "Time in seconds from the start of this instance's leadership to its first decision, while it waits for the bindings of its " +
-		"predecessors. 0 if the instance does not lead or still waits.",
-	StabilityLevel: metrics.ALPHA,
-})
+var takeoverDuration = metrics.NewGauge("takeover_duration_seconds",
+	"Time in seconds from the start of this instance's leadership to its first decision, while it waits for the bindings of its "+
+		"predecessors. 0 if the instance does not lead or still waits.")
 
 // guardTakeover stops the decisions of sched until its cache contains every binding of earlier
 // leaders. It must be called once, before sched runs. ctx ends the wait.

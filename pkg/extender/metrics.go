@@ -1,37 +1,31 @@
 package extender
 
 import (
-	"k8s.io/component-base/metrics"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 )
 
-const subsystem = "spot_aware_scheduler"
-
-// requestDuration is one of the metrics that only the extender has; docs/metrics.md lists them. Its
-// labels are small closed sets.
-var requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
-	Subsystem: subsystem,
-	Name:      "extender_request_duration_seconds",
-	Help: "Time from a request's headers to the end of its answer, by verb ('filter', 'prioritize', 'preempt') and outcome: 'answered', " +
+// requestDuration is one of the metrics that only the extender has.
+var requestDuration = metrics.NewHistogramVec("extender_request_duration_seconds",
+	"Time from a request's headers to the end of its answer, by verb ('filter', 'prioritize', 'preempt') and outcome: 'answered', "+
 		"'redirected' (to the leader), 'refused' (bad request) or 'failed' (no decision was possible; kube-scheduler retries).",
 	// 50 us to 1.6 s: a request with 5,000 nodes takes less than a millisecond.
-	Buckets:        metrics.ExponentialBuckets(50e-6, 2, 16),
-	StabilityLevel: metrics.ALPHA,
-}, []string{"verb", "outcome"})
+	basemetrics.ExponentialBuckets(50e-6, 2, 16), "verb", "outcome")
 
 // RegisterMetrics registers the metrics with the registry of the Kubernetes components. It must be
 // called once, with the result of Watch.
 func (e *Extender) RegisterMetrics(synced func() bool) {
 	legacyregistry.MustRegister(requestDuration)
-	legacyregistry.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Subsystem: subsystem,
+	legacyregistry.RawMustRegister(basemetrics.NewGaugeFunc(&basemetrics.GaugeOpts{
+		Subsystem: "spot_aware_scheduler",
 		Name:      "extender_approved_pods",
 		Help: "Pods that an answer approved and that are not known to be bound yet. They count as if they were bound. " +
 			"If the value only grows, the watch has stalled.",
 		ConstLabels:    map[string]string{"profile": e.profile},
-		StabilityLevel: metrics.ALPHA,
+		StabilityLevel: basemetrics.ALPHA,
 	}, func() float64 { return float64(e.Approved()) }))
 	read := profilemetrics.Limited(func() profilemetrics.Gauges { return e.gauges.Read(e.clock.Now()) })
 	profilemetrics.Register(e.profile, func() profilemetrics.Gauges {

@@ -27,7 +27,7 @@ func TestInitialMetrics(t *testing.T) {
 		}
 		var text strings.Builder
 		for _, family := range families {
-			if !strings.HasPrefix(family.GetName(), subsystem) {
+			if !strings.HasPrefix(family.GetName(), "spot_aware_scheduler") {
 				continue
 			}
 			if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {

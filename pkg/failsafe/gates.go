@@ -8,23 +8,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// The scheduler and a standby controller increment expiredGates. docs/metrics.md lists it.
-var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
-	Subsystem: "spot_aware_scheduler",
-	Name:      "expired_capacity_gates_total",
-	Help: "Capacity gates that the scheduler, a standby controller or --failsafe removed because the leading controller did not remove them " +
-		"within gateTimeout.",
-	StabilityLevel: metrics.ALPHA,
-})
+// The scheduler and a standby controller increment expiredGates.
+var expiredGates = metrics.NewCounter("expired_capacity_gates_total",
+	"Capacity gates that the scheduler, a standby controller or --failsafe removed because the leading controller did not remove "+
+		"them within gateTimeout.")
 
 // RegisterMetrics registers the metrics of a Withdrawer. It must be called at most once.
 func RegisterMetrics() { legacyregistry.MustRegister(expiredGates) }

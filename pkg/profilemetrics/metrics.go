@@ -7,64 +7,56 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/component-base/metrics"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 )
-
-const subsystem = "spot_aware_scheduler"
 
 // The labels are small closed sets. The label profile is the schedulerName of a configured profile,
 // or spot.KeepScheduler for pods that keep their scheduler.
 var (
-	placements = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "placements_total",
-		Help: "Pods bound, by capacity type of the node and by the reason for the choice: 'floor', 'overflow' (on-demand beyond " +
-			"the floor), 'budget', or the exceptions 'exempt', 'fallback', 'rollout-relief' and 'schedule-anyway'.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"profile", "capacity_type", "reason"})
+	placements = metrics.NewCounterVec("placements_total",
+		"Pods bound, by capacity type of the node and by the reason for the choice: 'floor', 'overflow' (on-demand beyond the "+
+			"floor), 'budget', or the exceptions 'exempt', 'fallback', 'rollout-relief' and 'schedule-anyway'.",
+		"profile", "capacity_type", "reason")
 
-	invalidAnnotations = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "invalid_annotations_total",
-		Help:           "Annotations ignored because their value cannot be parsed, counted once per pod.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"profile"})
+	invalidAnnotations = metrics.NewCounterVec("invalid_annotations_total",
+		"Annotations ignored because their value cannot be parsed, counted once per pod.", "profile")
 
-	waitingDesc = metrics.NewDesc(subsystem+"_waiting_for_on_demand_pods",
+	waitingDesc = metrics.NewDesc("waiting_for_on_demand_pods",
 		"Pods that wait for on-demand capacity because the policy keeps them off spot; 0 on a standby.",
-		[]string{"profile"}, nil, metrics.ALPHA, "")
-	floorsUnmetDesc = metrics.NewDesc(subsystem+"_floors_unmet_workloads",
+		"profile")
+	floorsUnmetDesc = metrics.NewDesc("floors_unmet_workloads",
 		"Workloads with fewer replicas on on-demand nodes than their floor, without exempt pods. The replicas of all live revisions count, "+
-			"and the floor is at most the number of live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
-	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
+			"and the floor is at most the number of live pods.", "profile")
+	deficitDesc = metrics.NewDesc("floor_deficit_replicas",
 		"Replicas missing on on-demand nodes, summed over the workloads with an unmet floor: the deficit.",
-		[]string{"profile"}, nil, metrics.ALPHA, "")
-	longestDeficitDesc = metrics.NewDesc(subsystem+"_longest_floor_deficit_seconds",
+		"profile")
+	longestDeficitDesc = metrics.NewDesc("longest_floor_deficit_seconds",
 		"Seconds that the longest unmet floor has been unmet, as observed by this process; 0 if every "+
-			"floor is met.", []string{"profile"}, nil, metrics.ALPHA, "")
-	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
+			"floor is met.", "profile")
+	longestWaitDesc = metrics.NewDesc("longest_wait_for_on_demand_seconds",
 		"Longest current wait for on-demand capacity, in seconds since this process first found the pod unschedulable; 0 if no "+
-			"pod waits, and on a standby.", []string{"profile"}, nil, metrics.ALPHA, "")
-	cachesSyncedDesc = metrics.NewDesc(subsystem+"_caches_synced",
-		"1 if the informer caches that decisions depend on have synced, otherwise 0.", []string{"profile"}, nil, metrics.ALPHA, "")
-	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
+			"pod waits, and on a standby.", "profile")
+	cachesSyncedDesc = metrics.NewDesc("caches_synced",
+		"1 if the informer caches that decisions depend on have synced, otherwise 0.", "profile")
+	nodesDesc = metrics.NewDesc("nodes",
 		"Nodes, by capacity type and by its source: 'label' (node.kubernetes.io/capacity), 'alias' (a provisioner's label), 'contradiction' "+
 			"(aliases that disagree: counts as spot), 'default' (no label: unlabeledNodes), 'signal' (no label, but a signal that only spot "+
 			"nodes get) or 'settling' (no label yet, younger than labelGrace).",
-		[]string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
-	boundDesc = metrics.NewDesc(subsystem+"_bound_pods",
+		"profile", "capacity_type", "source")
+	boundDesc = metrics.NewDesc("bound_pods",
 		"Bound pods, by capacity type of the node and by their part of the workload: 'floor' (on spot: the replicas that the "+
 			"floor lacks on on-demand) or 'beyond-floor'. "+
 			"Pods that may run on spot only are excluded. Pods that may run on on-demand only are excluded from beyond-floor.",
-		[]string{"profile", "capacity_type", "part"}, nil, metrics.ALPHA, "")
+		"profile", "capacity_type", "part")
 )
 
 // collector collects the gauges of all profiles of this process when the metrics are scraped.
 type collector struct {
-	metrics.BaseStableCollector
+	basemetrics.BaseStableCollector
 
 	withoutCaches bool // omit caches_synced
 
@@ -140,18 +132,18 @@ type BoundPart struct {
 	Floor    bool
 }
 
-func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+func (c *collector) DescribeWithStability(ch chan<- *basemetrics.Desc) {
 	if !c.withoutCaches {
 		ch <- cachesSyncedDesc
 	}
-	for _, desc := range []*metrics.Desc{
+	for _, desc := range []*basemetrics.Desc{
 		waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, longestDeficitDesc, nodesDesc, boundDesc,
 	} {
 		ch <- desc
 	}
 }
 
-func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+func (c *collector) CollectWithStability(ch chan<- basemetrics.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for profile, read := range c.profiles {
@@ -168,7 +160,7 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 }
 
 // collect sends the values of a profile except CachesSynced to ch.
-func (g *Gauges) collect(ch chan<- metrics.Metric, profile string) {
+func (g *Gauges) collect(ch chan<- basemetrics.Metric, profile string) {
 	send(ch, waitingDesc, float64(g.WaitingForOnDemand), profile)
 	send(ch, longestWaitDesc, g.LongestWait.Seconds(), profile)
 	send(ch, floorsUnmetDesc, float64(g.FloorsUnmet), profile)
@@ -183,8 +175,8 @@ func (g *Gauges) collect(ch chan<- metrics.Metric, profile string) {
 	}
 }
 
-func send(ch chan<- metrics.Metric, desc *metrics.Desc, value float64, labels ...string) {
-	ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
+func send(ch chan<- basemetrics.Metric, desc *basemetrics.Desc, value float64, labels ...string) {
+	ch <- basemetrics.NewLazyConstMetric(desc, basemetrics.GaugeValue, value, labels...)
 }
 
 // expiryFactor limits the reading of gauges to a hundredth of one CPU, no matter how often the

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 )
 
 // Unit is the unit of work in which a panic occurred. It is the label of the metric.
@@ -24,16 +26,12 @@ const (
 
 var units = []Unit{Node, Pod, Workload, Round}
 
-// panics counts the recovered panics. docs/metrics.md lists it.
-var panics = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Subsystem: "spot_aware_scheduler",
-	Name:      "panics_total",
-	Help:      "Recovered panics, each a bug, by the unit of work: 'node', 'pod', 'workload', or 'round' if no smaller unit recovered it.",
-}, []string{"unit"})
+var panics = metrics.NewCounterVec("panics_total",
+	"Recovered panics, each a bug, by the unit of work: 'node', 'pod', 'workload', or 'round' if no smaller unit recovered it.", "unit")
 
-// RegisterMetrics registers the metric. It must be called once per registry. All series start at 0.
-func RegisterMetrics(registry prometheus.Registerer) {
-	registry.MustRegister(panics)
+// RegisterMetrics registers the metric. It must be called at most once. All series start at 0.
+func RegisterMetrics() {
+	legacyregistry.MustRegister(panics)
 	for _, unit := range units {
 		panics.WithLabelValues(string(unit))
 	}

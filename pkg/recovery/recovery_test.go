@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
@@ -17,8 +17,7 @@ func TestRecover(t *testing.T) {
 	var log bytes.Buffer
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 	t.Cleanup(klog.ClearLogger)
-	registry := prometheus.NewRegistry()
-	recovery.RegisterMetrics(registry)
+	recovery.RegisterMetrics()
 
 	if got := work(nil); got != "done" || log.Len() > 0 {
 		t.Errorf("without a panic: %q, log %q; want the result and an empty log", got, log.String())
@@ -32,14 +31,14 @@ func TestRecover(t *testing.T) {
 		}
 	}
 	const want = `
-# HELP spot_aware_scheduler_panics_total Recovered panics, each a bug, by the unit of work: 'node', 'pod', 'workload', or 'round' if no smaller unit recovered it.
+# HELP spot_aware_scheduler_panics_total [ALPHA] Recovered panics, each a bug, by the unit of work: 'node', 'pod', 'workload', or 'round' if no smaller unit recovered it.
 # TYPE spot_aware_scheduler_panics_total counter
 spot_aware_scheduler_panics_total{unit="node"} 0
 spot_aware_scheduler_panics_total{unit="pod"} 0
 spot_aware_scheduler_panics_total{unit="round"} 0
 spot_aware_scheduler_panics_total{unit="workload"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+	if err := testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(want), "spot_aware_scheduler_panics_total"); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,35 +10,33 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/component-base/metrics"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 )
 
-const subsystem = "spot_aware_scheduler"
-
-// docs/metrics.md lists these metrics.
 var (
-	nowDesc = metrics.NewDesc(subsystem+"_hourly_cost_usd",
+	nowDesc = metrics.NewDesc("hourly_cost_usd",
 		"Cost of the nodes in US dollars per hour, by capacity type. Nodes with an unknown price are not included.",
-		[]string{"capacity_type"}, nil, metrics.ALPHA, "")
-	onDemandDesc = metrics.NewDesc(subsystem+"_hourly_on_demand_cost_usd",
+		"capacity_type")
+	onDemandDesc = metrics.NewDesc("hourly_on_demand_cost_usd",
 		"Cost of the same nodes in US dollars per hour if all were on-demand, by their capacity type.",
-		[]string{"capacity_type"}, nil, metrics.ALPHA, "")
-	unpricedDesc = metrics.NewDesc(subsystem+"_unpriced_nodes",
+		"capacity_type")
+	unpricedDesc = metrics.NewDesc("unpriced_nodes",
 		"Nodes with an unknown price, by capacity type.",
-		[]string{"capacity_type"}, nil, metrics.ALPHA, "")
-	nodeDesc = metrics.NewDesc(subsystem+"_node_hourly_on_demand_cost_usd",
+		"capacity_type")
+	nodeDesc = metrics.NewDesc("node_hourly_on_demand_cost_usd",
 		"Cost of a node in US dollars per hour if it were on-demand, for the rules of OpenCost; NaN if the price is unknown.",
-		[]string{"node", "capacity_type"}, nil, metrics.ALPHA, "")
+		"node", "capacity_type")
 )
 
 // Collector computes the costs when metrics are scraped. It examines only nodes, never pods.
 type Collector struct {
-	metrics.BaseStableCollector
+	basemetrics.BaseStableCollector
 
 	nodes    corelisters.NodeLister
 	synced   <-chan struct{}
@@ -54,15 +52,15 @@ func NewCollector(
 	return &Collector{nodes: nodes, synced: synced, prices: prices, capacity: capacity}
 }
 
-// DescribeWithStability implements metrics.StableCollector.
-func (c *Collector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, desc := range []*metrics.Desc{nowDesc, onDemandDesc, unpricedDesc, nodeDesc} {
+// DescribeWithStability implements basemetrics.StableCollector.
+func (c *Collector) DescribeWithStability(ch chan<- *basemetrics.Desc) {
+	for _, desc := range []*basemetrics.Desc{nowDesc, onDemandDesc, unpricedDesc, nodeDesc} {
 		ch <- desc
 	}
 }
 
-// CollectWithStability implements metrics.StableCollector.
-func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
+// CollectWithStability implements basemetrics.StableCollector.
+func (c *Collector) CollectWithStability(ch chan<- basemetrics.Metric) {
 	select {
 	case <-c.synced:
 	default:
@@ -84,6 +82,6 @@ func (c *Collector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 }
 
-func send(ch chan<- metrics.Metric, desc *metrics.Desc, value float64, labels ...string) {
-	ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
+func send(ch chan<- basemetrics.Metric, desc *basemetrics.Desc, value float64, labels ...string) {
+	ch <- basemetrics.NewLazyConstMetric(desc, basemetrics.GaugeValue, value, labels...)
 }

@@ -66,7 +66,7 @@ func scraped(t *testing.T, c *Collector) string {
 	text := ""
 	for _, family := range families {
 		for _, m := range family.Metric {
-			text += strings.TrimPrefix(family.GetName(), subsystem+"_")
+			text += strings.TrimPrefix(family.GetName(), "spot_aware_scheduler_")
 			for _, label := range m.Label {
 				text += " " + label.GetValue()
 			}

@@ -1,13 +1,12 @@
 package execution
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 )
-
-const subsystem = "spot_aware_scheduler"
 
 // Outcomes of migrations, as values of the metric's label.
 const (
@@ -21,56 +20,36 @@ const (
 	dryRun = "dry-run"
 )
 
-// Metrics of moves. docs/metrics.md lists them. Their labels are small closed sets.
+// Metrics of moves.
 var (
-	migrations = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "migrations_total",
-		Help: "Moved pods, counted when they are gone, by method ('surge', 'evict', 'delete'), by reason, and by outcome: 'moved', 'restored', " +
-			"'abandoned' or 'dry-run'.",
-	}, []string{"method", "reason", "outcome"})
+	migrations = metrics.NewCounterVec("migrations_total",
+		"Moved pods, counted when they are gone, by method ('surge', 'evict', 'delete'), by reason, and by outcome: 'moved', "+
+			"'restored', 'abandoned' or 'dry-run'.", "method", "reason", "outcome")
 
-	evictionsBlocked = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "evictions_blocked_total",
-		Help: "Pods whose eviction was refused, each counted once, by reason: 'disruption-budget', 'several-disruption-budgets', for " +
-			"which the API server refuses every eviction, or 'denied', by a webhook or a policy.",
-	}, []string{"reason"})
+	evictionsBlocked = metrics.NewCounterVec("evictions_blocked_total",
+		"Pods whose eviction was refused, each counted once, by reason: 'disruption-budget', 'several-disruption-budgets', for which "+
+			"the API server refuses every eviction, or 'denied', by a webhook or a policy.", "reason")
 
-	evacuationDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Subsystem: subsystem,
-		Name:      "evacuation_duration_seconds",
-		Help:      "Time from the moment this process saw a node's notice until the last pod to be moved was gone.",
+	evacuationDuration = metrics.NewHistogram("evacuation_duration_seconds",
+		"Time from the moment this process saw a node's notice until the last pod to be moved was gone.",
 		// Providers give between 15 s and 5 min of notice.
-		Buckets: []float64{1, 2, 5, 10, 15, 20, 25, 30, 45, 60, 75, 90, 105, 120, 180, 300, 600},
-	})
+		[]float64{1, 2, 5, 10, 15, 20, 25, 30, 45, 60, 75, 90, 105, 120, 180, 300, 600})
 
-	podsLost = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "pods_lost_with_node_total",
-		Help: "Pods that were still on an interrupted node when it vanished, and not yet terminating, by replacement, as in " +
-			"'deletions_total'.",
-	}, []string{"replacement"})
+	podsLost = metrics.NewCounterVec("pods_lost_with_node_total",
+		"Pods that were still on an interrupted node when it vanished, and not yet terminating, by replacement, as in "+
+			"'deletions_total'.", "replacement")
 
-	deletions = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "deletions_total",
-		Help: "Deletions of pods without time for an eviction, by cause ('deadline', 'unreachable'), by whether they broke a " +
+	deletions = metrics.NewCounterVec("deletions_total",
+		"Deletions of pods without time for an eviction, by cause ('deadline', 'unreachable'), by whether they broke a "+
 			"PodDisruptionBudget ('true', 'false'), and by replacement: 'not-created', 'not-scheduled', 'not-ready' or 'ready'.",
-	}, []string{"cause", "breaks_budget", "replacement"})
+		"cause", "breaks_budget", "replacement")
 
-	movesLimited = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Subsystem: subsystem,
-		Name:      "moves_limited",
-		Help: "Pods that would be moved next, but stay because a limit or a schedule of 'limits' refuses moves of their workloads, by cause: " +
-			"'advisory', 'heal', 'make-room', 'return-to-spot' or 'assign'.",
-	}, []string{"cause"})
+	movesLimited = metrics.NewGaugeVec("moves_limited",
+		"Pods that would be moved next, but stay because a limit or a schedule of 'limits' refuses moves of their workloads, by "+
+			"cause: 'advisory', 'heal', 'make-room', 'return-to-spot' or 'assign'.", "cause")
 
-	podsOverdue = prometheus.NewCounter(prometheus.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "moved_pods_overdue_total",
-		Help:      "Moved pods that were still terminating a minute after their grace period, each counted once.",
-	})
+	podsOverdue = metrics.NewCounter("moved_pods_overdue_total",
+		"Moved pods that were still terminating a minute after their grace period, each counted once.")
 )
 
 func setLimited(moves map[safety.Cause]int) {
@@ -81,11 +60,11 @@ func setLimited(moves map[safety.Cause]int) {
 	}
 }
 
-// RegisterMetrics registers the metrics of moves; call it once per registry. All series exist from
-// then on with value 0. A series that appears with its first count shows no increase, so no alert
-// would fire.
-func RegisterMetrics(registry prometheus.Registerer) {
-	registry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue, movesLimited, deletions)
+// RegisterMetrics registers the metrics of moves. It must be called at most once. All series exist
+// from then on with value 0. A series that appears with its first count shows no increase, so no
+// alert would fire.
+func RegisterMetrics() {
+	legacyregistry.MustRegister(migrations, evictionsBlocked, evacuationDuration, podsLost, podsOverdue, movesLimited, deletions)
 	for _, method := range []migration.Method{migration.Surge, migration.Evict, migration.Delete} {
 		for _, reason := range migration.Reasons {
 			for _, outcome := range []string{moved, restored, abandoned, dryRun} {

@@ -273,6 +273,8 @@ func (c *countingIndexer) ByIndex(name, value string) ([]any, error) {
 func TestUselessReassignment(t *testing.T) {
 	objects := append(clustertest.NewDeployment("web", 1), clustertest.NewDeployment("other", 1)...)
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, objects...)
+	w.until("the Assigner runs", w.leading.Load)
+	w.leading.Store(false) // only this test reconciles: two reconciliations of a revision never run at the same time
 	revision := workload.RevisionOf(gated("ReplicaSet", "web-r", "x"))
 	deleted := 0
 	for i := range 3 {

@@ -1,38 +1,24 @@
 package gating
 
 import (
-	"k8s.io/component-base/metrics"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 )
 
-const subsystem = "spot_aware_scheduler"
-
-// docs/metrics.md lists these metrics.
 var (
-	gateDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Subsystem: subsystem,
-		Name:      "capacity_gate_duration_seconds",
-		Help:      "Time in seconds from when the controller first saw a gated pod until it removed the gate.",
-		// 1 ms to 33 s.
-		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 16),
-		StabilityLevel: metrics.ALPHA,
-	})
-	assignedPods = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "assigned_pods_total",
-		Help:           "Pods whose capacity gate was removed, by the capacity type that was assigned: 'on-demand', 'spot', 'any' or 'none'.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"capacity_type"})
-	replacedPods = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "replaced_pending_pods_total",
-		Help: "Unschedulable pods deleted for a successor with another affinity, by reason: 'fallback', 'rollout-relief' " +
-			"or 'reassigned'.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"reason"})
+	gateDuration = metrics.NewHistogram("capacity_gate_duration_seconds",
+		"Time in seconds from when the controller first saw a gated pod until it removed the gate.",
+		basemetrics.ExponentialBuckets(1e-3, 2, 16)) // 1 ms to 33 s
+	assignedPods = metrics.NewCounterVec("assigned_pods_total",
+		"Pods whose capacity gate was removed, by the capacity type that was assigned: 'on-demand', 'spot', 'any' or 'none'.",
+		"capacity_type")
+	replacedPods = metrics.NewCounterVec("replaced_pending_pods_total",
+		"Unschedulable pods deleted for a successor with another affinity, by reason: 'fallback', 'rollout-relief' or 'reassigned'.",
+		"reason")
 )
 
 // RegisterMetrics registers the metrics of the controller. It must be called at most once.

@@ -1,11 +1,11 @@
 package loop
 
 import (
-	"k8s.io/component-base/metrics"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-)
 
-const subsystem = "spot_aware_scheduler"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
+)
 
 // Outcomes of a write. They are a label of a metric.
 const (
@@ -15,24 +15,14 @@ const (
 	dryRun   = "dry-run"
 )
 
-// docs/metrics.md lists these metrics.
 var (
-	planDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Subsystem: subsystem,
-		Name:      "controller_plan_duration_seconds",
-		Help:      "Time that the controller takes to read the whole cluster and to plan, per successful round.",
-		// 1 ms to 8 s.
-		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 14),
-		StabilityLevel: metrics.ALPHA,
-	})
-	writesTotal = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "controller_writes_total",
-		Help: "Changes of objects other than moves, by kind ('node-mark', 'eviction-response' for the status of an Eviction, 'budget' for the " +
-			"PodDisruptionBudget of a protected Deployment, 'deletion-cost') and by outcome: 'done', 'outdated' (the object had changed, and " +
-			"the controller plans again), 'failed', or 'dry-run'.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"kind", "outcome"})
+	planDuration = metrics.NewHistogram("controller_plan_duration_seconds",
+		"Time that the controller takes to read the whole cluster and to plan, per successful round.",
+		basemetrics.ExponentialBuckets(1e-3, 2, 14)) // 1 ms to 8 s
+	writesTotal = metrics.NewCounterVec("controller_writes_total",
+		"Changes of objects other than moves, by kind ('node-mark', 'eviction-response' for the status of an Eviction, 'budget' for "+
+			"the PodDisruptionBudget of a protected Deployment, 'deletion-cost') and by outcome: 'done', 'outdated' (the object had "+
+			"changed, and the controller plans again), 'failed', or 'dry-run'.", "kind", "outcome")
 )
 
 // RegisterMetrics registers the metrics of the loop. It must be called at most once. All series of

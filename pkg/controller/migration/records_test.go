@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
@@ -18,14 +18,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 )
 
-var (
-	registry = prometheus.NewRegistry()
-	// initialCounts are the metrics before any move.
-	initialCounts map[string]float64
-)
+// initialCounts are the metrics before any move.
+var initialCounts map[string]float64
 
 func init() {
-	execution.RegisterMetrics(registry)
+	execution.RegisterMetrics()
 	initialCounts, _ = gather() // a later call would return the same error
 }
 
@@ -68,15 +65,19 @@ func counted(t *testing.T) map[string]float64 {
 }
 
 func gather() (map[string]float64, error) {
-	families, err := registry.Gather()
+	families, err := legacyregistry.DefaultGatherer.Gather()
 	counts := map[string]float64{}
 	for _, family := range families {
+		suffix, ours := strings.CutPrefix(family.GetName(), "spot_aware_scheduler_")
+		if !ours {
+			continue
+		}
 		for _, metric := range family.Metric {
 			labels := map[string]string{}
 			for _, label := range metric.Label {
 				labels[label.GetName()] = label.GetValue()
 			}
-			name := strings.TrimPrefix(family.GetName(), "spot_aware_scheduler_")
+			name := suffix
 			switch {
 			case labels["method"] != "":
 				name = labels["method"] + " " + labels["reason"] + " " + labels["outcome"]

@@ -7,42 +7,31 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 )
 
-// The metrics of reclaim signals describe the last snapshot. docs/metrics.md lists them.
+// The metrics of reclaim signals describe the last snapshot.
 var (
-	breakerOpen = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem: "spot_aware_scheduler", Name: "breaker_open", StabilityLevel: metrics.ALPHA,
-		Help: "1 while the breaker for reclaim signals is open (interruption.breaker), 0 otherwise and on a replica that does not lead.",
-	})
-	breakerForced = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem: "spot_aware_scheduler", Name: "breaker_forced", StabilityLevel: metrics.ALPHA,
-		Help: "1 on the leader for the state that a user has set the breaker to, 'open' or 'closed'; otherwise 0.",
-	}, []string{"state"})
-	breakerForcedUntil = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem: "spot_aware_scheduler", Name: "breaker_forced_until_timestamp_seconds", StabilityLevel: metrics.ALPHA,
-		Help: "Unix time when the state of breaker_forced ends; 0 if only a user ends it, or no state is set.",
-	})
-	reclaimNodes = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem: "spot_aware_scheduler", Name: "reclaim_nodes", StabilityLevel: metrics.ALPHA,
-		Help: "Spot nodes with a reclaim signal, by their newest signal and by what confirms it: 'node' (a fact about the node), 'signal' " +
-			"(a second signal or a cordon) or 'none'. A series exists from the first node with its labels on; 0 on a replica that does not lead.",
-	}, []string{"signal", "confirmation"})
-	spotNodes = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem: "spot_aware_scheduler", Name: "spot_nodes", StabilityLevel: metrics.ALPHA,
-		Help: "Spot nodes, with and without a reclaim signal; 0 on a replica that does not lead.",
-	})
-	dryRun = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem: "spot_aware_scheduler", Name: "controller_dry_run", StabilityLevel: metrics.ALPHA,
-		Help: "1 if this controller is a dry run, which never leads; otherwise 0.",
-	})
+	breakerOpen = metrics.NewGauge("breaker_open",
+		"1 while the breaker for reclaim signals is open (interruption.breaker), 0 otherwise and on a replica that does not lead.")
+	breakerForced = metrics.NewGaugeVec("breaker_forced",
+		"1 on the leader for the state that a user has set the breaker to, 'open' or 'closed'; otherwise 0.", "state")
+	breakerForcedUntil = metrics.NewGauge("breaker_forced_until_timestamp_seconds",
+		"Unix time when the state of breaker_forced ends; 0 if only a user ends it, or no state is set.")
+	reclaimNodes = metrics.NewGaugeVec("reclaim_nodes",
+		"Spot nodes with a reclaim signal, by their newest signal and by what confirms it: 'node' (a fact about the node), 'signal' "+
+			"(a second signal or a cordon) or 'none'. A series exists from the first node with its labels on; 0 on a replica that does "+
+			"not lead.", "signal", "confirmation")
+	spotNodes = metrics.NewGauge("spot_nodes",
+		"Spot nodes, with and without a reclaim signal; 0 on a replica that does not lead.")
+	dryRun = metrics.NewGauge("controller_dry_run",
+		"1 if this controller is a dry run, which never leads; otherwise 0.")
 )
 
 // reportReclaims sets the metrics of reclaim signals and of the breaker that a user has set.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,27 +22,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// Both metrics describe the last snapshot. docs/metrics.md lists them.
+// Both metrics describe the last snapshot.
 var (
-	invalidPods = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem: "spot_aware_scheduler",
-		Name:      "invalid_pods",
-		Help: "Pods with an invalid claim, by claim: 'owner' (the UID of their controller reference belongs to another object) " +
-			"or 'release' (their annotation or label marks them as released, although the controller did not release them).",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"claim"})
-	hiddenNodes = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem:      "spot_aware_scheduler",
-		Name:           "hidden_capacity_nodes",
-		Help:           "Nodes for which autoscalers and the policy see different capacity types.",
-		StabilityLevel: metrics.ALPHA,
-	})
+	invalidPods = metrics.NewGaugeVec("invalid_pods",
+		"Pods with an invalid claim, by claim: 'owner' (the UID of their controller reference belongs to another object) or "+
+			"'release' (their annotation or label marks them as released, although the controller did not release them).", "claim")
+	hiddenNodes = metrics.NewGauge("hidden_capacity_nodes",
+		"Nodes for which autoscalers and the policy see different capacity types.")
 )
 
 // RegisterMetrics registers the metrics of defects and of reclaim signals. It must be called at

@@ -1,37 +1,30 @@
 package safety
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 )
 
-// Metrics of removals. docs/metrics.md lists them.
+// Metrics of removals.
 var (
-	removals = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: "spot_aware_scheduler",
-		Name:      "removals_total",
-		Help: "Evictions and deletions of pods that the API server accepted, by cause: 'reclaim', 'deadline', 'unreachable', 'advisory', " +
-			"'heal', 'make-room', 'return-to-spot', 'assign', 'drain', 'eviction-request', 'pending' or 'obsolete'.",
-	}, []string{"cause"})
+	removals = metrics.NewCounterVec("removals_total",
+		"Evictions and deletions of pods that the API server accepted, by cause: 'reclaim', 'deadline', 'unreachable', 'advisory', "+
+			"'heal', 'make-room', 'return-to-spot', 'assign', 'drain', 'eviction-request', 'pending' or 'obsolete'.", "cause")
 
-	ledgerWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: "spot_aware_scheduler",
-		Name:      "ledger_writes_total",
-		Help: "Writes of the ledger of moves, by outcome: 'succeeded' or 'failed'. Without the ledger no move starts that 'limits' " +
-			"bounds.",
-	}, []string{"outcome"})
+	ledgerWrites = metrics.NewCounterVec("ledger_writes_total",
+		"Writes of the ledger of moves, by outcome: 'succeeded' or 'failed'. Without the ledger no move starts that 'limits' bounds.",
+		"outcome")
 
-	pausedCauses = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Subsystem: "spot_aware_scheduler",
-		Name:      "paused",
-		Help: "1 on the leader for a cause of 'removals_total' that a user has paused, or whose pause is unknown because the switches cannot " +
-			"be read; otherwise 0.",
-	}, []string{"cause"})
+	pausedCauses = metrics.NewGaugeVec("paused",
+		"1 on the leader for a cause of 'removals_total' that a user has paused, or whose pause is unknown because the switches "+
+			"cannot be read; otherwise 0.", "cause")
 )
 
-// RegisterMetrics registers the metrics of removals; call it once per registry. All series exist
-// from then on with value 0.
-func RegisterMetrics(registry prometheus.Registerer) {
-	registry.MustRegister(removals, ledgerWrites, pausedCauses)
+// RegisterMetrics registers the metrics of removals. It must be called at most once. All series
+// exist from then on with value 0.
+func RegisterMetrics() {
+	legacyregistry.MustRegister(removals, ledgerWrites, pausedCauses)
 	for cause := range Rules {
 		removals.WithLabelValues(string(cause))
 		pausedCauses.WithLabelValues(string(cause))

@@ -3,30 +3,24 @@ package replicasafety
 import (
 	"sync"
 
-	"k8s.io/component-base/metrics"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 )
-
-const subsystem = "spot_aware_scheduler"
 
 // These are the metrics that only the scheduler has, served by the scheduler's own /metrics
 // endpoint. docs/metrics.md lists them. Their labels are small closed sets. The label profile is
 // the schedulerName of a configured profile.
 var (
-	decisionDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Subsystem: subsystem,
-		Name:      "decision_duration_seconds",
-		Help: "Time of PreFilter of ReplicaSafety: find the pod's owner, count its siblings, plan its placement and choose the nodes " +
-			"to search. " +
-			"The label search is 'few', 'all', or 'all-after-few' if the pod fit on none of the few nodes.",
+	decisionDuration = metrics.NewHistogramVec("decision_duration_seconds",
+		"Time of PreFilter of ReplicaSafety: find the pod's owner, count its siblings, plan its placement and choose the nodes to "+
+			"search. The label search is 'few', 'all', or 'all-after-few' if the pod fit on none of the few nodes.",
 		// 1 us to 0.5 s: a warm count takes microseconds. A cold count of 100,000 nodes takes tens
 		// of milliseconds.
-		Buckets:        metrics.ExponentialBuckets(1e-6, 2, 20),
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"profile", "search"})
+		basemetrics.ExponentialBuckets(1e-6, 2, 20), "profile", "search")
 )
 
 var registerOnce sync.Once
