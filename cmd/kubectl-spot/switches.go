@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -173,8 +174,8 @@ func (o *options) printEffect(ctx context.Context, before, after *safety.Pause) 
 	if before == after {
 		return
 	}
-	reading := *o
-	reading.changedSwitches = true
+	reading, warnings := *o, &bytes.Buffer{}
+	reading.changedSwitches, reading.ErrOut = true, warnings
 	view, _, err := reading.readWideView(ctx, lister.Scope{NodesRequired: true, DisruptionBudgets: true, Volumes: true})
 	if err == nil {
 		err = reading.readController(ctx, view)
@@ -183,6 +184,7 @@ func (o *options) printEffect(ctx context.Context, before, after *safety.Pause) 
 		o.warn("the effect on pods is unknown: %s", err)
 		return
 	}
+	_, _ = warnings.WriteTo(o.ErrOut) // of what the effect lacks
 	for _, line := range view.Effect(before, after) {
 		fmt.Fprintln(o.Out, line)
 	}
