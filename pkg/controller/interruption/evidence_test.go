@@ -316,6 +316,19 @@ func TestKubeletShutdown(t *testing.T) {
 	}
 }
 
+// A node that outlived its deadline gets the whole notice of its kubelet's shutdown.
+func TestKubeletShutdownAfterTheDeadline(t *testing.T) {
+	w := memoryWorld(t)
+	w.round(0)
+	w.taint(awsReclaim, "x", at(time.Second))
+	w.round(time.Second)
+	w.round(200 * time.Second)
+	w.ready(v1.ConditionFalse)
+	w.node.Status.Conditions[0].Message, w.node.Status.Conditions[0].LastTransitionTime = "node is shutting down", *at(210 * time.Second)
+	clustertest.Equal(t, "moves", "web-0 interruption +30, web-1 interruption +30", w.round(9*time.Second))
+	clustertest.Equal(t, "marks", "spot-itn:NoSchedule +240 state", w.marks())
+}
+
 // The time of a notice counts from its start also if the round is later.
 func TestFreeSinceTheStart(t *testing.T) {
 	w := memoryWorld(t)

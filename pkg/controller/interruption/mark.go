@@ -44,7 +44,7 @@ type Event struct {
 // class is the class of the node's signals.
 func newMark(n *observedNode, class decision.SignalClass, want desired) (mark Mark, ok bool) {
 	mark = Mark{Node: n.Node, Annotations: map[string]*string{}}
-	mark.setTaint(n, &want.state)
+	mark.setTaint(n, &want)
 	want.OwnDeadline = mark.setDeadline(n, want)
 	switch text := want.text(); {
 	case text == "" && n.hasState:
@@ -62,15 +62,16 @@ func newMark(n *observedNode, class decision.SignalClass, want desired) (mark Ma
 	return mark, true
 }
 
-// setTaint sets Taints if the controller's taint must be added, changed or removed. An advisory
-// signal never makes a node unschedulable: pods that fit on no other node start there.
-func (m *Mark) setTaint(n *observedNode, want *state) {
+// setTaint sets Taints if the controller's taint must be added, changed or removed. A pause neither
+// adds nor changes it. An advisory signal never makes a node unschedulable: pods that fit on no
+// other node start there.
+func (m *Mark) setTaint(n *observedNode, want *desired) {
 	own := v1.Taint{Key: spot.InterruptionTaint, Value: want.Taint, Effect: v1.TaintEffectNoSchedule}
 	if want.Class == decision.Advisory.String() {
 		own.Effect = v1.TaintEffectPreferNoSchedule
 	}
 	isOwn := func(t v1.Taint) bool { return n.wroteTaint(t) && t.Value == own.Value && t.Effect == own.Effect }
-	if want.Taint == "" && !n.tainted || slices.ContainsFunc(n.Spec.Taints, isOwn) {
+	if want.Taint == "" && !n.tainted || want.Taint != "" && want.paused || slices.ContainsFunc(n.Spec.Taints, isOwn) {
 		return
 	}
 	m.Taints = append([]v1.Taint{}, n.otherTaints...)

@@ -11,6 +11,28 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 )
 
+// A pause does not make a node unschedulable that has an advisory signal.
+func TestPauseKeepsTheAdvisoryTaint(t *testing.T) {
+	w := newWorld(t)
+	w.taint(awsAdvisory, "", nil)
+	w.round(0)
+	const before = "rebalance-recommendation:PreferNoSchedule"
+	clustertest.Equal(t, "before the pause", before+" state", w.marks())
+	w.settings.Paused = clustertest.Paused(func(safety.Cause) bool { return true })
+	w.taint(awsReclaim, "", nil)
+	for range 2 {
+		w.round(time.Second)
+		if got := w.marks(); !strings.HasPrefix(got, before) {
+			t.Errorf("paused: marks %q, want the taint %s", got, before)
+		}
+	}
+	w.settings.Paused = nil
+	w.round(time.Second)
+	if got := w.marks(); !strings.HasPrefix(got, "spot-itn:NoSchedule") {
+		t.Errorf("after the pause: marks %q", got)
+	}
+}
+
 // While reclaims are paused, no node gets the taint, but the deadline counts from the signal. A
 // taint from before stays until the signal is cleared.
 func TestPausedTaint(t *testing.T) {

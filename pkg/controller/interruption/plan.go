@@ -173,6 +173,8 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 	cause := n.cause(class)
 	if want.paused = p.Paused.Stops(cause); want.paused && !n.tainted {
 		want.Taint = ""
+	} else if want.paused && want.Taint != "" {
+		want.Taint = n.state.Taint
 	}
 	if mark, ok = newMark(n, class, want); want.Taint != "" && !n.tainted {
 		mark.Cause = cause
@@ -310,16 +312,19 @@ func (p *planner) notice(a node.Announcement) time.Duration {
 // unless a signal with a known notice ends earlier. Without a valid annotation, signals without a
 // known notice count with the default notice. The annotation is invalid if it cannot be parsed. It
 // is stale if it is before oldest, the start of the first signal: then it belongs to an earlier
-// interruption. starts contains the start of each signal.
+// interruption. A time at which the node lived on means nothing when its kubelet shuts down later.
+// starts contains the start of each signal.
 func (p *planner) deadline(n *observedNode, starts map[string]time.Time, oldest time.Time) (deadline time.Time, stale bool) {
-	stale = n.deadline.valid && n.deadline.time.Before(oldest)
+	shutdown := starts[kubeletShutdown] // zero without it
+	stale = n.deadline.valid && (n.deadline.time.Before(oldest) || !n.deadline.time.After(shutdown))
 	annotated := n.deadline.valid && !stale
 	if annotated {
 		deadline = n.deadline.time
 	}
 	for _, a := range n.signals {
-		if a.Class == decision.Reclaim && (a.Timed || !annotated) {
-			deadline = node.Earlier(deadline, starts[a.Name].Add(p.notice(a)).Truncate(time.Second))
+		end := starts[a.Name].Add(p.notice(a)).Truncate(time.Second)
+		if a.Class == decision.Reclaim && (a.Timed || !annotated) && end.After(shutdown) {
+			deadline = node.Earlier(deadline, end)
 		}
 	}
 	return deadline, stale
