@@ -71,8 +71,7 @@ The exit status is 0 for a complete answer, 1 for no answer, 2 for an invalid co
 	flags.StringVar(&o.profile, "profile", config.DefaultProfile,
 		"schedulerName of the profile in the configuration, and of the pods to show.")
 	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand(), o.assessCommand(),
-		o.bugReportCommand(), o.cleanupCommand(), o.pauseCommand(), o.resumeCommand(), o.breakerCommand(), versionCommand(o.IOStreams),
-		optionsCommand())
+		o.cleanupCommand(), o.pauseCommand(), o.resumeCommand(), o.breakerCommand(), versionCommand(o.IOStreams), optionsCommand())
 	utilruntime.Must(command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)) // the flag exists
 	return command
 }

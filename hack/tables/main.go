@@ -109,52 +109,44 @@ func metrics(root string) (map[string][]string, error) {
 	return rows, errors.Join(fs.WalkDir(os.DirFS(root), "cmd", visit), fs.WalkDir(os.DirFS(root), "pkg", visit))
 }
 
-// metric returns the row of the metric that a call creates; "" if the call creates none.
+// metric returns the row of the metric that a call of a function of package metrics creates; ""
+// if the call creates none.
 func metric(call *ast.CallExpr) string {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || !constructor.MatchString(function.Sel.Name) {
 		return ""
 	}
-	kind := strings.ToLower(constructor.FindStringSubmatch(function.Sel.Name)[1])
-	var name, help string
-	var labels []string
-	if kind == "desc" { // the collectors of this project have only gauges
-		name, help, kind = text(call.Args[0]), text(call.Args[1]), "gauge"
-	}
-	ast.Inspect(call, func(node ast.Node) bool {
-		if pair, ok := node.(*ast.KeyValueExpr); ok && fmt.Sprint(pair.Key) == "Name" {
-			name = "spot_aware_scheduler_" + text(pair.Value)
-		} else if ok && fmt.Sprint(pair.Key) == "Help" {
-			help = text(pair.Value)
-		} else if ok && fmt.Sprint(pair.Key) == "ConstLabels" {
-			labels = append(labels, "`"+text(pair.Value.(*ast.CompositeLit).Elts[0].(*ast.KeyValueExpr).Key)+"`")
-		}
-		return true
-	})
-	if name == "" {
+	if _, named := call.Args[0].(*ast.BasicLit); !named {
 		return "" // another function of this name
 	}
-	for _, argument := range call.Args[1:] {
-		if list, ok := argument.(*ast.CompositeLit); ok {
-			for _, label := range list.Elts {
-				labels = append(labels, "`"+text(label)+"`")
+	kind := strings.ToLower(constructor.FindStringSubmatch(function.Sel.Name)[1])
+	if kind == "desc" {
+		kind = "gauge" // the collectors of this project have only gauges
+	}
+	var labels []string
+	for _, argument := range call.Args[2:] {
+		switch argument := argument.(type) {
+		case *ast.BasicLit:
+			labels = append(labels, "`"+text(argument)+"`")
+		case *ast.CompositeLit: // buckets, or labels with their values
+			for _, element := range argument.Elts {
+				if label, ok := element.(*ast.KeyValueExpr); ok {
+					labels = append(labels, "`"+text(label.Key)+"`")
+				}
 			}
 		}
 	}
-	help = quoted.ReplaceAllString(strings.TrimSuffix(help, "."), "`$1`")
-	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, kind, strings.Join(labels, ", "), help)
+	help := quoted.ReplaceAllString(strings.TrimSuffix(text(call.Args[1]), "."), "`$1`")
+	return fmt.Sprintf("| `spot_aware_scheduler_%s` | %s | %s | %s |\n", text(call.Args[0]), kind, strings.Join(labels, ", "), help)
 }
 
-// text returns the value of an expression of strings. The only constant in them is the subsystem.
+// text returns the value of an expression of literal strings.
 func text(expression ast.Expr) string {
-	switch expression := expression.(type) {
-	case *ast.BinaryExpr:
-		return text(expression.X) + text(expression.Y)
-	case *ast.BasicLit:
-		value, _ := strconv.Unquote(expression.Value) // the compiler accepts it
-		return value
+	if sum, ok := expression.(*ast.BinaryExpr); ok {
+		return text(sum.X) + text(sum.Y)
 	}
-	return "spot_aware_scheduler"
+	value, _ := strconv.Unquote(expression.(*ast.BasicLit).Value) // the compiler accepts it
+	return value
 }
 
 // reason is the comment of an event reason. The remedy, in a paragraph of its own, is optional.

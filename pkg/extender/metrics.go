@@ -19,14 +19,10 @@ var requestDuration = metrics.NewHistogramVec("extender_request_duration_seconds
 // called once, with the result of Watch.
 func (e *Extender) RegisterMetrics(synced func() bool) {
 	legacyregistry.MustRegister(requestDuration)
-	legacyregistry.RawMustRegister(basemetrics.NewGaugeFunc(&basemetrics.GaugeOpts{
-		Subsystem: "spot_aware_scheduler",
-		Name:      "extender_approved_pods",
-		Help: "Pods that an answer approved and that are not known to be bound yet. They count as if they were bound. " +
+	legacyregistry.RawMustRegister(metrics.NewGaugeFunc("extender_approved_pods",
+		"Pods that an answer approved and that are not known to be bound yet. They count as if they were bound. "+
 			"If the value only grows, the watch has stalled.",
-		ConstLabels:    map[string]string{"profile": e.profile},
-		StabilityLevel: basemetrics.ALPHA,
-	}, func() float64 { return float64(e.Approved()) }))
+		map[string]string{"profile": e.profile}, func() float64 { return float64(e.Approved()) }))
 	read := profilemetrics.Limited(func() profilemetrics.Gauges { return e.gauges.Read(e.clock.Now()) })
 	profilemetrics.Register(e.profile, func() profilemetrics.Gauges {
 		gauges := read()

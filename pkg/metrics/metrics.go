@@ -26,6 +26,13 @@ func NewGauge(name, help string) *metrics.Gauge {
 	return metrics.NewGauge(&metrics.GaugeOpts{Subsystem: prefix, Name: name, Help: help, StabilityLevel: metrics.ALPHA})
 }
 
+// NewGaugeFunc returns a gauge whose value is measured at a scrape. labels are the same at each.
+func NewGaugeFunc(name, help string, labels map[string]string, value func() float64) metrics.GaugeFunc {
+	return metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Subsystem: prefix, Name: name, Help: help, ConstLabels: labels, StabilityLevel: metrics.ALPHA,
+	}, value)
+}
+
 // NewGaugeVec returns a gauge with labels.
 func NewGaugeVec(name, help string, labels ...string) *metrics.GaugeVec {
 	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: prefix, Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)

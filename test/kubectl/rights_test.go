@@ -1,17 +1,11 @@
 package kubectl
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,71 +99,6 @@ func TestRights(t *testing.T) {
 	})
 	t.Run("every right is needed", func(t *testing.T) { requireEachRightMatters(t, namespace) })
 	t.Run("one namespace", func(t *testing.T) { oneNamespace(t, namespace) })
-}
-
-// bugReport runs kubectl spot bug-report and returns the contents of the files of its archive.
-func bugReport(t *testing.T, wantStatus int, args ...string) (files map[string]string, errOut string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "archive.tar.gz")
-	r := spot(t, controlPlane, append([]string{"bug-report", "--file", file}, args...)...)
-	if r.status != wantStatus {
-		t.Fatalf("exit status %d, want %d: %s\n%s", r.status, wantStatus, r.out, r.err)
-	}
-	packed, err := os.Open(file)
-	live.Must(t, err)
-	defer packed.Close()
-	unpacked, err := gzip.NewReader(packed)
-	live.Must(t, err)
-	files = map[string]string{}
-	for archive := tar.NewReader(unpacked); ; {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return files, r.err
-		}
-		live.Must(t, err)
-		text, err := io.ReadAll(archive)
-		live.Must(t, err)
-		files[strings.TrimPrefix(header.Name, "spot-bug-report/")] = string(text)
-	}
-}
-
-// TestBugReport writes archives with all rights, with the shipped rights, and with none.
-func TestBugReport(t *testing.T) {
-	install(t)
-	namespace := start(t)
-	files, _ := bugReport(t, 0, "-n", namespace)
-	for file, want := range map[string]string{
-		"versions.txt": "spot-controller", "status.json": `"name": "web"`, "pods.json": namespace, "nodes.json": "allocatable",
-		"events.json": "", "explain.txt": "", "README.txt": "",
-	} {
-		if text, ok := files[file]; !ok || !strings.Contains(text, want) {
-			t.Errorf("%s has no %q:\n%s", file, want, text)
-		}
-	}
-	for _, program := range []string{"scheduler", "controller"} {
-		read := func(file string) bool {
-			return strings.HasPrefix(file, "configuration/") && strings.HasSuffix(file, "/"+program+"-config.yaml")
-		}
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(files)), read) {
-			t.Errorf("no configuration of the %s in %q", program, slices.Collect(maps.Keys(files)))
-		}
-	}
-	anonymized, _ := bugReport(t, 0, "-n", namespace, "--anonymize")
-	for file, text := range anonymized {
-		if strings.Contains(file+text, namespace) {
-			t.Errorf("%s has the name of the namespace %s:\n%s", file, namespace, text)
-		}
-	}
-	ofViewer, errOut := bugReport(t, partial, append([]string{"-n", namespace}, viewer...)...)
-	if want := `cannot list resource "events"`; !strings.Contains(errOut, want) || !strings.Contains(ofViewer["README.txt"], want) ||
-		!strings.Contains(ofViewer["status.json"], `"name": "web"`) {
-		t.Errorf("with the shipped rights: %s\n%s", errOut, ofViewer["README.txt"])
-	}
-	ofStranger, errOut := bugReport(t, partial, append([]string{"-n", namespace}, stranger...)...)
-	if want := `cannot list resource "pods"`; !strings.Contains(errOut, want) || !strings.Contains(ofStranger["README.txt"], want) ||
-		ofStranger["versions.txt"] == "" {
-		t.Errorf("without rights: %s\n%s", errOut, ofStranger["README.txt"])
-	}
 }
 
 // partial is the exit status of an answer that lacks data that could not be read.
