@@ -2,8 +2,11 @@ package providers
 
 import (
 	"fmt"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,8 +26,9 @@ type NodePool struct {
 	Taints []v1.Taint `json:"taints"`
 	// Requirements are the labels that the nodes have.
 	Requirements []v1.NodeSelectorRequirement `json:"requirements"`
-	// LimitReached reports whether its nodes use all of a resource that the pool limits.
-	LimitReached bool `json:"-"`
+	// LimitReached reports whether its nodes use all of a resource that the pool limits. NotReady
+	// reports whether Karpenter says that it adds no nodes from the pool.
+	LimitReached, NotReady bool `json:"-"`
 }
 
 // ReadNodePool reads an object of NodePools. Fields that it does not have are empty.
@@ -40,14 +44,18 @@ func ReadNodePool(object *unstructured.Unstructured) (NodePool, error) {
 			} `json:"template"`
 		} `json:"spec"`
 		Status struct {
-			Resources v1.ResourceList `json:"resources"`
+			Resources  v1.ResourceList    `json:"resources"`
+			Conditions []metav1.Condition `json:"conditions"`
 		} `json:"status"`
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &pool); err != nil {
 		return NodePool{}, fmt.Errorf("reading NodePool %s: %w", object.GetName(), err)
 	}
 	result := pool.Spec.Template.Spec
-	for key, value := range pool.Spec.Template.Metadata.Labels {
+	result.NotReady = meta.IsStatusConditionFalse(pool.Status.Conditions, "Ready")
+	labels := map[string]string{NodePools.Group + "/nodepool": object.GetName()}
+	maps.Copy(labels, pool.Spec.Template.Metadata.Labels)
+	for key, value := range labels {
 		result.Requirements = append(result.Requirements,
 			v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}})
 	}

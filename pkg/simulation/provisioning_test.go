@@ -26,23 +26,34 @@ func TestFitsPools(t *testing.T) {
 		return providers.NodePool{Taints: taints, LimitReached: full, Requirements: requirements}
 	}
 	const noSpot = "node o on-demand m/a\ndeployment x 1 o"
+	const otherSpot = "node o on-demand m/a\nnode s spot m/a taint=u\ndeployment x 1 o"
+	notReady := pool(nil, false, both)
+	notReady.NotReady = true
 	for name, test := range map[string]struct {
 		cluster string
 		pools   []providers.NodePool
 		want    bool
 	}{
-		"no pools":                       {noSpot, nil, true},
-		"a spot pool":                    {noSpot, []providers.NodePool{pool(nil, false, spotOnly, zone)}, true},
-		"a tainted spot pool":            {noSpot, []providers.NodePool{pool(taint, false, spotOnly)}, false},
-		"a soft taint":                   {noSpot, []providers.NodePool{pool([]v1.Taint{{Key: "t", Effect: v1.TaintEffectPreferNoSchedule}}, false, spotOnly)}, true},
-		"a tolerated taint":              {noSpot + " tolerates=t", []providers.NodePool{pool(taint, false, spotOnly)}, true},
-		"a full spot pool":               {noSpot, []providers.NodePool{pool(nil, true, spotOnly)}, false},
-		"one of two spot pools is full":  {noSpot, []providers.NodePool{pool(nil, true, spotOnly), pool(nil, false, spotOnly)}, true},
-		"a pool of both types":           {noSpot, []providers.NodePool{pool(nil, true, spotOnly), pool(nil, false, both)}, true},
-		"a pool of any type":             {noSpot, []providers.NodePool{pool(taint, false, spotOnly), pool(nil, false, zone)}, true},
-		"pools without spot":             {noSpot, []providers.NodePool{pool(nil, false, onDemandOnly)}, true},
-		"a spot node of another pool":    {"node o on-demand m/a\nnode s spot m/a\ndeployment x 1 o", []providers.NodePool{pool(taint, false, spotOnly)}, true},
-		"it could run on no node at all": {noSpot + " zone=c", []providers.NodePool{pool(taint, false, spotOnly)}, true},
+		"no pools":                              {noSpot, nil, true},
+		"a spot pool":                           {noSpot, []providers.NodePool{pool(nil, false, spotOnly, zone)}, true},
+		"a tainted spot pool":                   {noSpot, []providers.NodePool{pool(taint, false, spotOnly)}, false},
+		"a soft taint":                          {noSpot, []providers.NodePool{pool([]v1.Taint{{Key: "t", Effect: v1.TaintEffectPreferNoSchedule}}, false, spotOnly)}, true},
+		"a tolerated taint":                     {noSpot + " tolerates=t", []providers.NodePool{pool(taint, false, spotOnly)}, true},
+		"a full spot pool":                      {noSpot, []providers.NodePool{pool(nil, true, spotOnly)}, false},
+		"one of two spot pools is full":         {noSpot, []providers.NodePool{pool(nil, true, spotOnly), pool(nil, false, spotOnly)}, true},
+		"a pool of both types":                  {noSpot, []providers.NodePool{pool(nil, true, spotOnly), pool(nil, false, both)}, true},
+		"a pool of any type":                    {noSpot, []providers.NodePool{pool(taint, false, spotOnly), pool(nil, false, zone)}, true},
+		"pools without spot":                    {noSpot, []providers.NodePool{pool(nil, false, onDemandOnly)}, true},
+		"a spot node of another pool":           {"node o on-demand m/a\nnode s spot m/a\ndeployment x 1 o", []providers.NodePool{pool(taint, false, spotOnly)}, true},
+		"spot of another kind, no pools":        {otherSpot, nil, false},
+		"spot of another kind, a pool":          {otherSpot, []providers.NodePool{pool(nil, false, both, zone)}, true},
+		"spot of another kind, a full pool":     {otherSpot, []providers.NodePool{pool(nil, true, both)}, false},
+		"spot of another kind, not ready":       {otherSpot, []providers.NodePool{notReady}, false},
+		"spot of another kind, a tainted pool":  {otherSpot, []providers.NodePool{pool(taint, false, both)}, false},
+		"spot of another kind, without spot":    {otherSpot, []providers.NodePool{pool(nil, false, onDemandOnly)}, false},
+		"spot of another kind, in its zone":     {otherSpot + " zone=a", []providers.NodePool{pool(nil, false, both, in(v1.LabelTopologyZone, "b", "a"))}, true},
+		"spot of another kind, in another zone": {otherSpot + " zone=a", []providers.NodePool{pool(nil, false, both, in(v1.LabelTopologyZone, "b"))}, false},
+		"it could run on no node at all":        {noSpot + " zone=c", []providers.NodePool{pool(taint, false, spotOnly)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.NewWorld(t)
@@ -54,6 +65,23 @@ func TestFitsPools(t *testing.T) {
 				t.Errorf("%t, want %t", got, test.want)
 			}
 		})
+	}
+}
+
+// A pool that refused a revision lately is no evidence for it.
+func TestFitsNoPoolThatRefused(t *testing.T) {
+	w := clustertest.NewWorld(t)
+	w.Build("node o on-demand m/a\nnode s spot m/a taint=u\ndeployment x 1 o")
+	s := w.Snapshot()
+	x := clustertest.Find(t, s, "x-0")
+	k := &simulation.Provisioning{Policy: &w.Policy}
+	k.SetPools([]providers.NodePool{{}})
+	if !k.Feasibility(s).FitsLater(x, decision.AssignedSpot) {
+		t.Error("no new node before the refusal")
+	}
+	k.Refuse(x.Revision.Key, decision.AssignedSpot, s.Now.Add(-time.Minute))
+	if k.Feasibility(s).FitsLater(x, decision.AssignedSpot) {
+		t.Error("a new node after the refusal")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // feasibility is what the nodes imply for gated pods. It is at most a second old.
@@ -33,6 +34,7 @@ func (a *Assigner) couldRun(pod *v1.Pod, requires decision.AssignedCapacity) boo
 	own := *pod
 	own.Spec.TopologySpreadConstraints = nil
 	p := simulation.Hypothetical(&own)
+	p.Revision = &snapshot.Revision{Key: workload.RevisionOf(pod)} // an autoscaler may have refused it
 	p.Volumes = a.feasibility.volumesOf(pod)
 	a.feasibility.mu.Lock()
 	defer a.feasibility.mu.Unlock()

@@ -31,6 +31,35 @@ func pooled(name, capacity, zone string, taints ...string) *v1.Node {
 	return node
 }
 
+// A NodePool can add on-demand nodes for the pod. On-demand nodes of another kind, such as a tainted
+// managed node group for the system, are no evidence against it.
+func TestPoolsBesideNodesOfAnotherKind(t *testing.T) {
+	pool := providers.NodePool{Requirements: []v1.NodeSelectorRequirement{
+		{Key: karpenter, Operator: v1.NodeSelectorOpIn, Values: []string{"spot", "on-demand"}}}}
+	onDemand := pooled("o", "on-demand", "a", "CriticalAddonsOnly")
+	for name, test := range map[string]struct {
+		nodes []*v1.Node
+		pools []providers.NodePool
+		want  string
+	}{
+		"no on-demand node":             {nil, []providers.NodePool{pool}, "on-demand"},
+		"a tainted on-demand node":      {[]*v1.Node{onDemand}, []providers.NodePool{pool}, "on-demand"},
+		"a tainted pool too":            {[]*v1.Node{onDemand}, []providers.NodePool{{Requirements: pool.Requirements, Taints: onDemand.Spec.Taints}}, "any"},
+		"a tainted on-demand node only": {[]*v1.Node{onDemand}, nil, "any"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := append(clustertest.NewDeployment("web", 1), pooled("s", "spot", "a"))
+			for _, node := range test.nodes {
+				objects = append(objects, node)
+			}
+			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1)}, objects...)
+			w.settings.Provisioning.SetPools(test.pools)
+			w.create(gated("ReplicaSet", "web-r", "web-0"))
+			clustertest.Equal(t, "assigned", test.want, w.assigned()["web-0"])
+		})
+	}
+}
+
 // No capacity type is required of a pod that no node of that type could run.
 func TestInfeasible(t *testing.T) {
 	floor := decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute}
