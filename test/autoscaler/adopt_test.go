@@ -1,0 +1,28 @@
+package autoscaler
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
+)
+
+// TestManagedNodesBesideNodePool: a usual cluster of EKS. A managed node group on on-demand is for
+// the system, and its nodes are no evidence against the NodePool, which permits both types. One
+// workload selects the pool by its label. The other one does not tolerate the taint of the group.
+func TestManagedNodesBesideNodePool(t *testing.T) {
+	s := start(t, setup{keeps: true, karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{Name: "apps", Labels: map[string]string{"team": "apps"}}}}})
+	s.AddNodes(lab.NodeSpec{
+		Name: "managed-1", Labels: map[string]string{"eks.amazonaws.com/capacityType": "ON_DEMAND", "eks.amazonaws.com/nodegroup": "system"},
+		Taints: []v1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: v1.TaintEffectNoSchedule}},
+	})
+	selects := func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = map[string]string{"team": "apps"} }
+	s.deploy("early", 2, "300m", "64Mi", floor("0"))
+	s.Eventually(soon, s.isAvailableWithSplit("early", split{Spot: 2})) // these nodes could run all pods
+	s.deploy("web", 4, "300m", "64Mi", floor("2"), selects)
+	s.deploy("api", 3, "300m", "64Mi", floor("1"))
+	s.Eventually(soon, s.isAvailableWithSplit("web", split{OnDemand: 2, Spot: 2}))
+	s.Eventually(soon, s.isAvailableWithSplit("api", split{OnDemand: 1, Spot: 2}))
+}
