@@ -27,7 +27,7 @@ type NodePool struct {
 	// Requirements are the labels that the nodes have.
 	Requirements []v1.NodeSelectorRequirement `json:"requirements"`
 	// LimitReached reports whether its nodes use all of a resource that the pool limits. NotReady
-	// reports whether Karpenter says that it adds no nodes from the pool.
+	// reports whether Karpenter adds no nodes from the pool for now.
 	LimitReached, NotReady bool `json:"-"`
 }
 

@@ -17,8 +17,8 @@ import (
 // pool, and that the constraints of the pod and of its volumes admit; nil if there is none. The
 // size of nodes and the state of the pool do not matter. A nil policy has no capacity labels.
 //
-// A node has the labels that the pool requires, and those that every provider sets, such as its
-// zone. A pool that requires no capacity type may add nodes of both.
+// A node has the labels that the pool requires, and the labels that every provider sets, such as
+// its zone. A pool that requires no capacity type may add nodes of both.
 func PoolNode(pool *providers.NodePool, policy *decision.Policy, pod *v1.Pod, volumes []*v1.PersistentVolume,
 	capacity decision.CapacityType) *v1.Node {
 	c := NewConstraints(pod, volumes)
@@ -119,10 +119,11 @@ func satisfies(requirements []v1.NodeSelectorRequirement, value string) bool {
 	return match && err == nil
 }
 
-// sameLabel returns the label of Kubernetes for another name of it. Volumes name the zone by a label
-// of their driver.
+// sameLabel returns the label of Kubernetes for another name of it. Volumes name the zone by a
+// label of their driver.
 func sameLabel(key string) string {
-	if domain, name, _ := strings.Cut(key, "/"); name == "zone" && strings.HasPrefix(domain, "topology.") || key == v1.LabelFailureDomainBetaZone {
+	domain, name, _ := strings.Cut(key, "/")
+	if name == "zone" && strings.HasPrefix(domain, "topology.") || key == v1.LabelFailureDomainBetaZone {
 		return v1.LabelTopologyZone
 	}
 	return key

@@ -31,8 +31,8 @@ func pooled(name, capacity, zone string, taints ...string) *v1.Node {
 	return node
 }
 
-// A NodePool can add on-demand nodes for the pod. On-demand nodes of another kind, such as a tainted
-// managed node group for the system, are no evidence against it.
+// A NodePool can add on-demand nodes for the pod. On-demand nodes of another kind, such as a
+// tainted managed node group for the system, are no evidence against it.
 func TestPoolsBesideNodesOfAnotherKind(t *testing.T) {
 	pool := providers.NodePool{Requirements: []v1.NodeSelectorRequirement{
 		{Key: karpenter, Operator: v1.NodeSelectorOpIn, Values: []string{"spot", "on-demand"}}}}

@@ -112,6 +112,18 @@ func (p *planner) observeBreaker(nodes []observedNode) (b Breaker) {
 	return b
 }
 
+// shortHalf is the longest half of a notice that a fair end does not wait for.
+const shortHalf = time.Minute
+
+// fairEnd returns when the fair end of pods begins while the breaker is open: after half of the
+// notice, so that users can react to a false alarm; at once if that is shortHalf or less.
+func fairEnd(n notice) time.Time {
+	if half := n.deadline.Sub(n.first) / 2; half > shortHalf {
+		return n.first.Add(half)
+	}
+	return n.first
+}
+
 func confirmation(byNode, bySignal bool) string {
 	switch {
 	case byNode:

@@ -226,18 +226,6 @@ func (p *planner) outlived(n *observedNode, free time.Time) bool {
 	return m.outlived
 }
 
-// shortHalf is the longest half of a notice that a fair end does not wait for.
-const shortHalf = time.Minute
-
-// fairEnd returns when the fair end of pods begins while the breaker is open: after half of the
-// notice, so that users can react to a false alarm; at once if that is shortHalf or less.
-func fairEnd(n notice) time.Time {
-	if half := n.deadline.Sub(n.first) / 2; half > shortHalf {
-		return n.first.Add(half)
-	}
-	return n.first
-}
-
 // observeNotice reads when a node with reclaim signals is expected to vanish. It returns the zero
 // notice for other nodes.
 func (p *planner) observeNotice(n *observedNode) (o notice) {
