@@ -27,7 +27,7 @@ type NodePool struct {
 	// Requirements are the labels that the nodes have.
 	Requirements []v1.NodeSelectorRequirement `json:"requirements"`
 	// LimitReached reports whether its nodes use all of a resource that the pool limits. NotReady
-	// reports whether Karpenter adds no nodes from the pool for now.
+	// reports whether Karpenter adds no nodes for pods: the pool is not ready, static or deleted.
 	LimitReached, NotReady bool `json:"-"`
 }
 
@@ -36,6 +36,7 @@ func ReadNodePool(object *unstructured.Unstructured) (NodePool, error) {
 	var pool struct {
 		Spec struct {
 			Limits   v1.ResourceList `json:"limits"`
+			Replicas *int64          `json:"replicas"` // of a static pool, which adds no node for a pod
 			Template struct {
 				Metadata struct {
 					Labels map[string]string `json:"labels"`
@@ -52,7 +53,8 @@ func ReadNodePool(object *unstructured.Unstructured) (NodePool, error) {
 		return NodePool{}, fmt.Errorf("reading NodePool %s: %w", object.GetName(), err)
 	}
 	result := pool.Spec.Template.Spec
-	result.NotReady = meta.IsStatusConditionFalse(pool.Status.Conditions, "Ready")
+	ready := meta.FindStatusCondition(pool.Status.Conditions, "Ready") // old versions of Karpenter do not set it
+	result.NotReady = object.GetDeletionTimestamp() != nil || pool.Spec.Replicas != nil || ready != nil && ready.Status != metav1.ConditionTrue
 	labels := map[string]string{NodePools.Group + "/nodepool": object.GetName()}
 	maps.Copy(labels, pool.Spec.Template.Metadata.Labels)
 	for key, value := range labels {

@@ -108,6 +108,31 @@ func (k *Provisioning) SetPools(pools []providers.NodePool) {
 	k.pools = pools
 }
 
+// noPoolFits reports whether pools that may add a node of the required capacity type are known, and
+// each one has a taint that pods of the class do not tolerate, or has reached its limit if limits
+// count.
+func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity, limits bool) bool {
+	known := false
+	for _, pool := range k.knownPools() {
+		if slices.ContainsFunc(pool.Requirements, func(r v1.NodeSelectorRequirement) bool { return k.excludes(&r, requires) }) {
+			continue
+		}
+		known = true
+		if c.UntoleratedOf(pool.Taints, workload.ExcludesPods) == "" && !(limits && pool.LimitReached) {
+			return false
+		}
+	}
+	return known
+}
+
+// excludes reports whether no node with the label that r requires has the required capacity type.
+func (k *Provisioning) excludes(r *v1.NodeSelectorRequirement, requires decision.AssignedCapacity) bool {
+	return r.Operator == v1.NodeSelectorOpIn && len(r.Values) > 0 && !slices.ContainsFunc(r.Values, func(value string) bool {
+		capacity, known := k.Policy.LabelMeaning(r.Key, value)
+		return !known || requires.Admits(capacity)
+	})
+}
+
 // observe records the nodes of a Snapshot, and returns an example of each kind.
 func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node) {
 	k.mu.Lock()
@@ -201,13 +226,12 @@ func (f *Feasibility) FitsLater(p *snapshot.Pod, requires decision.AssignedCapac
 	return f.fits(p, requires, true, false)
 }
 
-// fits judges by the nodes that exist or existed, and by the pools. A pool that may add a node for
-// the pod now is the best evidence. An unknown capacity type, or a requirement that no known node
-// meets, is no evidence against an autoscaler: it may start from no nodes. So fits returns false
-// only if a node of another type, or the node of p, could run the pod, no pool can add a node for
-// it, and the required capacity type is known, from nodes or from pools. Sizes do not count,
-// because a new node may be larger. Nor does the requirement that package gating added to p,
-// because the replacement gets its own.
+// fits judges by the nodes that exist or existed, and by the pools. An unknown capacity type, or a
+// requirement that no known node meets, is no evidence against an autoscaler: it may start from no
+// nodes. So fits returns false only if a node of another type, or the node of p, could run the pod,
+// no pool adds a node for it now (poolAdds), and the required capacity type is known or no known
+// pool can add a node of it for the pod. Sizes do not count, because a new node may be larger. Nor
+// does the requirement that package gating added to p, because the replacement gets its own.
 func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, existing, limits bool) bool {
 	before := *p
 	before.Pod = workload.BeforeAssignment(p.Pod, f.provisioning.Policy)
@@ -234,36 +258,24 @@ func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, 
 			evidence = true
 		}
 	}
-	if !evidence {
-		return true
-	}
-	now, later, knownPool := f.fitsPool(&before, c, changes, requires)
-	return now || !known && (!knownPool || later && !limits)
+	return !evidence || !known && !f.provisioning.noPoolFits(c, requires, limits) || f.poolAdds(&before, c, changes, requires)
 }
 
-// fitsPool reports whether a pool may add a node of the required capacity type for the replacement
-// of p now or later. Now, the pool must be ready and below its limits, and an autoscaler must not
-// have refused. known reports whether a pool may add nodes of this type at all.
-func (f *Feasibility) fitsPool(p *snapshot.Pod, c *class, changes *changes, requires decision.AssignedCapacity) (now, later, known bool) {
-	refused := p.Revision != nil && f.provisioning.Refused(p.Revision.Key, requires, f.snapshot.Now)
-	policy, pools := f.provisioning.Policy, f.provisioning.knownPools()
-	for i := range pools {
-		pool := &pools[i]
-		for _, capacity := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
-			if !requires.Admits(capacity) {
-				continue
-			}
-			untainted := providers.NodePool{Requirements: pool.Requirements}
-			known = known || workload.PoolNode(&untainted, policy, &v1.Pod{}, nil, capacity) != nil
-			node := workload.PoolNode(pool, policy, p.Pod, p.Volumes, capacity)
-			if node == nil || !f.allows(c, changes, &snapshot.Node{Node: node}) {
-				continue
-			}
-			later = true
-			now = now || !refused && !pool.LimitReached && !pool.NotReady
-		}
+// poolAdds reports whether a pool can add a node of the required capacity type for the replacement
+// of p now: it is ready and below its limits, and no autoscaler has refused. Nodes of another kind,
+// such as the nodes of a group for the system, are no evidence against it.
+func (f *Feasibility) poolAdds(p *snapshot.Pod, c *class, changes *changes, requires decision.AssignedCapacity) bool {
+	if p.Revision != nil && f.provisioning.Refused(p.Revision.Key, requires, f.snapshot.Now) {
+		return false
 	}
-	return now, later, known
+	return slices.ContainsFunc(f.provisioning.knownPools(), func(pool providers.NodePool) bool {
+		adds := func(capacity decision.CapacityType) bool {
+			node := workload.PoolNode(&pool, f.provisioning.Policy, p.Pod, p.Volumes, capacity)
+			return node != nil && f.allows(c, changes, &snapshot.Node{Node: node})
+		}
+		return !pool.LimitReached && !pool.NotReady &&
+			(requires.Admits(decision.OnDemand) && adds(decision.OnDemand) || requires.Admits(decision.Spot) && adds(decision.Spot))
+	})
 }
 
 // allows reports whether the terms of the class allow a pod on a new node. The node gets the number

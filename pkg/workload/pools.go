@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,16 +10,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // PoolNode returns an example of the nodes of a capacity type that an autoscaler may add from a
-// pool, and that the constraints of the pod and of its volumes admit; nil if there is none. The
-// size of nodes and the state of the pool do not matter. A nil policy has no capacity labels.
+// pool, and that the constraints of the pod and of its volumes admit. It returns nil if there is
+// none, or if the constraints have more than MaxTerms terms or values. The size of nodes and the
+// state of the pool do not matter. A nil policy has no capacity labels.
 //
-// A node has the labels that the pool requires, and the labels that every provider sets, such as
-// its zone. A pool that requires no capacity type may add nodes of both.
+// A node has the labels that the pool requires. It also has each label that every provider sets,
+// such as its zone, if the pod names a value. A pool that requires no capacity type may add nodes of
+// both.
 func PoolNode(pool *providers.NodePool, policy *decision.Policy, pod *v1.Pod, volumes []*v1.PersistentVolume,
 	capacity decision.CapacityType) *v1.Node {
 	c := NewConstraints(pod, volumes)
@@ -34,9 +38,9 @@ func PoolNode(pool *providers.NodePool, policy *decision.Policy, pod *v1.Pod, vo
 	return nil
 }
 
-// alternatives returns lists of requirements. A node that satisfies one of the lists satisfies the
-// node selector and affinity of the pod, and that of its volumes. There are at most MaxTerms: the
-// first.
+// alternatives returns lists of requirements, each of at most MaxTerms values. A node that
+// satisfies one of the lists satisfies the node selector and affinity of the pod, and that of its
+// volumes. There are at most MaxTerms lists. A term that names a node is no alternative.
 func alternatives(pod *v1.Pod, volumes []*v1.PersistentVolume) [][]v1.NodeSelectorRequirement {
 	var selector []v1.NodeSelectorRequirement
 	for key, value := range pod.Spec.NodeSelector {
@@ -49,63 +53,87 @@ func alternatives(pod *v1.Pod, volumes []*v1.PersistentVolume) [][]v1.NodeSelect
 		}
 	}
 	for _, options := range terms {
-		if len(options) == 0 {
-			continue
-		}
 		var longer [][]v1.NodeSelectorRequirement
 		for _, list := range lists {
 			for i := range options {
-				longer = append(longer, slices.Concat(list, options[i].MatchExpressions))
+				with := slices.Concat(list, options[i].MatchExpressions)
+				values := 0
+				for _, r := range with {
+					values += 1 + len(r.Values)
+				}
+				if len(options[i].MatchFields) == 0 && values <= MaxTerms && len(longer) < MaxTerms {
+					longer = append(longer, with)
+				}
 			}
 		}
-		lists = longer[:min(len(longer), MaxTerms)]
+		if len(options) > 0 {
+			lists = longer
+		}
 	}
 	return lists
 }
 
-// poolLabels returns the labels of a node that satisfies the requirements of a pool and the wanted
-// ones; nil if it finds none. The label of a requirement without values may have any value.
+// poolLabels returns the labels of a node that satisfies the requirements of a pool, and the wanted
+// ones as far as it finds values; nil if it finds none for the pool's own.
 func poolLabels(pool, wanted []v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType) map[string]string {
-	all, isSet := map[string][]v1.NodeSelectorRequirement{}, map[string]bool{}
+	all, ofPool, exists := map[string][]v1.NodeSelectorRequirement{}, map[string]bool{}, map[string]bool{}
 	for i, r := range slices.Concat(pool, wanted) {
 		label := sameLabel(r.Key)
 		all[label] = append(all[label], r)
-		isSet[label] = isSet[label] || i < len(pool) || setByProviders(label)
+		if i < len(pool) {
+			ofPool[label] = true
+			exists[label] = exists[label] || r.Operator != v1.NodeSelectorOpNotIn && r.Operator != v1.NodeSelectorOpDoesNotExist
+		}
 	}
 	labels := map[string]string{}
 	for label, requirements := range all {
-		values := []string{"any"}
-		for _, r := range requirements {
+		if !ofPool[label] && !setByProviders(label) {
+			continue
+		}
+		values := candidates(label, requirements, policy, capacity)
+		at := slices.IndexFunc(values, func(value string) bool { return satisfies(requirements, value) })
+		switch {
+		case at >= 0:
+			labels[label] = values[at]
+			for _, r := range requirements {
+				labels[r.Key] = values[at]
+			}
+		case exists[label] || ofPool[label] && isCapacityLabel(policy, label):
+			return nil
+		}
+	}
+	return labels
+}
+
+// candidates returns values of a label that may satisfy requirements. A value of a capacity label
+// means the capacity type. A zone is never invented, because it would have no pods.
+func candidates(label string, requirements []v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType) (values []string) {
+	for _, r := range requirements {
+		switch r.Operator {
+		case v1.NodeSelectorOpIn:
 			values = append(values, r.Values...)
-			if number, err := strconv.Atoi(strings.Join(r.Values, "")); err == nil { // of Gt and Lt
+		case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+			for _, value := range r.Values {
+				number, _ := strconv.Atoi(value) // an invalid number satisfies nothing
 				values = append(values, strconv.Itoa(number+1), strconv.Itoa(number-1))
 			}
 		}
-		slices.Sort(values[1:]) // independent of the order of requirements
-		at := -1
-		if isSet[label] {
-			at = slices.IndexFunc(values, func(value string) bool {
-				means, known := decision.OnDemand, false
-				if policy != nil {
-					means, known = policy.LabelMeaning(label, value)
-				}
-				return (!known || means == capacity) && satisfies(requirements, value)
-			})
-		}
-		if at < 0 {
-			continue // the caller examines whether the label may be missing
-		}
-		for _, r := range requirements {
-			labels[r.Key] = values[at]
-		}
 	}
-	if missing := slices.ContainsFunc(pool, func(r v1.NodeSelectorRequirement) bool {
-		_, has := labels[r.Key]
-		return !has && r.Operator != v1.NodeSelectorOpDoesNotExist && r.Operator != v1.NodeSelectorOpNotIn
-	}); missing {
-		return nil
+	if isCapacityLabel(policy, label) {
+		known, _ := policy.ValuesOf(label, capacity)
+		return slices.DeleteFunc(append(known, values...), func(value string) bool {
+			means, known := policy.LabelMeaning(label, value)
+			return !known || means != capacity
+		})
 	}
-	return labels
+	if label != v1.LabelTopologyZone {
+		values = append(values, "any")
+	}
+	return values
+}
+
+func isCapacityLabel(policy *decision.Policy, label string) bool {
+	return policy != nil && (label == spot.CapacityLabel || slices.Contains(policy.CapacityKeys(), label))
 }
 
 // satisfies reports whether a label with the value satisfies requirements of equal labels.
@@ -119,19 +147,25 @@ func satisfies(requirements []v1.NodeSelectorRequirement, value string) bool {
 	return match && err == nil
 }
 
+// otherNames are other names of labels that every provider sets. Karpenter treats them alike.
+var otherNames = map[string]string{
+	v1.LabelFailureDomainBetaZone: v1.LabelTopologyZone, v1.LabelFailureDomainBetaRegion: v1.LabelTopologyRegion,
+	"beta.kubernetes.io/os": v1.LabelOSStable, "beta.kubernetes.io/arch": v1.LabelArchStable, v1.LabelInstanceType: v1.LabelInstanceTypeStable,
+}
+
 // sameLabel returns the label of Kubernetes for another name of it. Volumes name the zone by a
 // label of their driver.
 func sameLabel(key string) string {
-	domain, name, _ := strings.Cut(key, "/")
-	if name == "zone" && strings.HasPrefix(domain, "topology.") || key == v1.LabelFailureDomainBetaZone {
+	if domain, name, _ := strings.Cut(key, "/"); name == "zone" && strings.HasPrefix(domain, "topology.") {
 		return v1.LabelTopologyZone
 	}
-	return key
+	return cmp.Or(otherNames[key], key)
 }
 
 // setByProviders reports whether every provider sets the label on new nodes, with a value that
 // depends on the requirements of their pods. Karpenter calls such labels well-known.
-func setByProviders(key string) bool {
-	return slices.Contains([]string{v1.LabelInstanceTypeStable, v1.LabelArchStable, v1.LabelOSStable, v1.LabelWindowsBuild}, key) ||
-		strings.HasPrefix(key, "topology.") || strings.HasPrefix(key, "karpenter.")
+func setByProviders(label string) bool {
+	return slices.Contains([]string{v1.LabelTopologyZone, v1.LabelTopologyRegion, "topology.k8s.aws/zone-id", v1.LabelInstanceTypeStable,
+		v1.LabelArchStable, v1.LabelOSStable, v1.LabelWindowsBuild}, label) ||
+		strings.HasPrefix(label, "karpenter.") && !strings.HasSuffix(label, "nodeclass")
 }

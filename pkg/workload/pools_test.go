@@ -59,7 +59,14 @@ func TestPoolNode(t *testing.T) {
 		"a volume in another zone":          {list{zones}, none, selector(list{in(csiZone, "c")}), decision.OnDemand, false},
 		"a pod in another zone than its volume": {list{zones}, selector(list{in(v1.LabelTopologyZone, "a")}), selector(list{in(csiZone, "b")}), decision.OnDemand,
 			false},
-		"impossible": {list{in("a", "x"), in("a", "y")}, none, none, decision.OnDemand, false},
+		"not spot, for spot":      {list{is(capacity, v1.NodeSelectorOpNotIn, "spot")}, none, none, decision.Spot, false},
+		"not on-demand, for spot": {list{is(capacity, v1.NodeSelectorOpNotIn, "on-demand")}, none, none, decision.Spot, true},
+		"another name of a label": {list{in(v1.LabelOSStable, "linux")}, selector(list{in("beta.kubernetes.io/os", "linux")}), none, decision.OnDemand, true},
+		"another node class":      {list{}, selector(list{in("karpenter.k8s.aws/ec2nodeclass", "gpu")}), none, decision.OnDemand, false},
+		"a volume of one node":    {list{zones}, none, selector(list{in("topology.topolvm.io/node", "n")}), decision.OnDemand, false},
+		"no named zone":           {list{is(v1.LabelTopologyZone, v1.NodeSelectorOpExists)}, none, none, decision.OnDemand, false},
+		"too many values":         {list{zones}, selector(list{in(v1.LabelTopologyZone, append(make([]string, workload.MaxTerms), "a")...)}), none, decision.OnDemand, false},
+		"impossible":              {list{in("a", "x"), in("a", "y")}, none, none, decision.OnDemand, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := clustertest.NewPod("p")

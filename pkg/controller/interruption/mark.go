@@ -62,16 +62,17 @@ func newMark(n *observedNode, class decision.SignalClass, want desired) (mark Ma
 	return mark, true
 }
 
-// setTaint sets Taints if the controller's taint must be added, changed or removed. A pause neither
-// adds nor changes it. An advisory signal never makes a node unschedulable: pods that fit on no
-// other node start there.
+// setTaint sets Taints if the controller's taint must be added, changed or removed. An advisory
+// signal never makes a node unschedulable: pods that fit on no other node start there. Nor does any
+// signal while the controller is paused.
 func (m *Mark) setTaint(n *observedNode, want *desired) {
 	own := v1.Taint{Key: spot.InterruptionTaint, Value: want.Taint, Effect: v1.TaintEffectNoSchedule}
-	if want.Class == decision.Advisory.String() {
+	isSoft := func(t v1.Taint) bool { return n.wroteTaint(t) && t.Effect == v1.TaintEffectPreferNoSchedule }
+	if want.Class == decision.Advisory.String() || want.paused && slices.ContainsFunc(n.Spec.Taints, isSoft) {
 		own.Effect = v1.TaintEffectPreferNoSchedule
 	}
 	isOwn := func(t v1.Taint) bool { return n.wroteTaint(t) && t.Value == own.Value && t.Effect == own.Effect }
-	if want.Taint == "" && !n.tainted || want.Taint != "" && want.paused || slices.ContainsFunc(n.Spec.Taints, isOwn) {
+	if want.Taint == "" && !n.tainted || slices.ContainsFunc(n.Spec.Taints, isOwn) {
 		return
 	}
 	m.Taints = append([]v1.Taint{}, n.otherTaints...)
@@ -135,7 +136,7 @@ func (m *Mark) addDeadlineEvents(n *observedNode, want desired) {
 	}
 	if want.notice.stale && !n.deadline.own {
 		m.addEvent(v1.EventTypeWarning, spot.ReasonInvalidDeadline,
-			"annotation %s is replaced: %s is before the signal began; the node is expected to vanish at %s",
+			"annotation %s is replaced: %s is before the signal, or the shutdown of the kubelet, began; the node is expected to vanish at %s",
 			spot.InterruptionDeadlineAnnotation, n.deadline.text, want.OwnDeadline)
 	}
 }

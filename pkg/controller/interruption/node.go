@@ -60,8 +60,8 @@ type notice struct {
 	// first is the start of the first signal, and newest that of the last one.
 	first, newest time.Time
 	// deadline is when the node is expected to vanish. stale reports whether the deadline
-	// annotation is before every signal: then it belongs to an earlier interruption, and is
-	// replaced.
+	// annotation is before every signal, and belongs to an earlier interruption, or is before the
+	// kubelet's shutdown: then it is replaced.
 	deadline time.Time
 	stale    bool
 }

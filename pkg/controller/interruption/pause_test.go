@@ -16,20 +16,25 @@ func TestPauseKeepsTheAdvisoryTaint(t *testing.T) {
 	w := newWorld(t)
 	w.taint(awsAdvisory, "", nil)
 	w.round(0)
-	const before = "rebalance-recommendation:PreferNoSchedule"
-	clustertest.Equal(t, "before the pause", before+" state", w.marks())
+	clustertest.Equal(t, "before the pause", "rebalance-recommendation:PreferNoSchedule state", w.marks())
 	w.settings.Paused = clustertest.Paused(func(safety.Cause) bool { return true })
 	w.taint(awsReclaim, "", nil)
 	for range 2 {
 		w.round(time.Second)
-		if got := w.marks(); !strings.HasPrefix(got, before) {
-			t.Errorf("paused: marks %q, want the taint %s", got, before)
+		if got := w.marks(); !strings.Contains(got, ":PreferNoSchedule ") {
+			t.Errorf("paused: marks %q, want PreferNoSchedule", got)
 		}
 	}
 	w.settings.Paused = nil
 	w.round(time.Second)
-	if got := w.marks(); !strings.HasPrefix(got, "spot-itn:NoSchedule") {
+	if got := w.marks(); !strings.Contains(got, ":NoSchedule ") {
 		t.Errorf("after the pause: marks %q", got)
+	}
+	w.settings.Paused = clustertest.Paused(func(safety.Cause) bool { return true })
+	w.untaint(awsReclaim)
+	w.round(time.Second)
+	if got := w.marks(); !strings.Contains(got, ":PreferNoSchedule ") {
+		t.Errorf("paused, and only an advisory signal is left: marks %q", got)
 	}
 }
 

@@ -173,8 +173,6 @@ func (p *planner) planNode(n *observedNode) (mark Mark, ok bool) {
 	cause := n.cause(class)
 	if want.paused = p.Paused.Stops(cause); want.paused && !n.tainted {
 		want.Taint = ""
-	} else if want.paused && want.Taint != "" {
-		want.Taint = n.state.Taint
 	}
 	if mark, ok = newMark(n, class, want); want.Taint != "" && !n.tainted {
 		mark.Cause = cause

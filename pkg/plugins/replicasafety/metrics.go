@@ -12,8 +12,7 @@ import (
 )
 
 // These are the metrics that only the scheduler has, served by the scheduler's own /metrics
-// endpoint. docs/metrics.md lists them. Their labels are small closed sets. The label profile is
-// the schedulerName of a configured profile.
+// endpoint. The label profile is the schedulerName of a configured profile.
 var (
 	decisionDuration = metrics.NewHistogramVec("decision_duration_seconds",
 		"Time of PreFilter of ReplicaSafety: find the pod's owner, count its siblings, plan its placement and choose the nodes to "+
