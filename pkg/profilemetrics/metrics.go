@@ -14,8 +14,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 )
 
-// The label profile is the schedulerName of a configured profile, or spot.KeepScheduler for pods that
-// keep their scheduler.
+// The label profile is the schedulerName of a configured profile, or spot.KeepScheduler for pods
+// that keep their scheduler.
 var (
 	placements = metrics.NewCounterVec("placements_total",
 		"Pods bound, by capacity type of the node and by the reason for the choice: 'floor', 'overflow' (on-demand beyond the "+

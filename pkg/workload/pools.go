@@ -21,8 +21,8 @@ import (
 // state of the pool do not matter. A nil policy has no capacity labels.
 //
 // A node has the labels that the pool requires. It also has each label that every provider sets,
-// such as its zone, if the pod names a value. A pool that requires no capacity type may add nodes of
-// both.
+// such as its zone, if the pod names a value. A pool that requires no capacity type may add nodes
+// of both.
 func PoolNode(pool *providers.NodePool, policy *decision.Policy, pod *v1.Pod, volumes []*v1.PersistentVolume,
 	capacity decision.CapacityType) *v1.Node {
 	c := NewConstraints(pod, volumes)

@@ -171,9 +171,9 @@ func TestLongLossOfAllSpot(t *testing.T) {
 	s.Eventually(soon, s.HasMetric(s.Controller, 1, breakerOpen, nil))
 	s.RequireThroughout(time.Until(began.Add(30*time.Second)), s.HasMetric(s.Controller, 1, breakerOpen, nil))
 
-	// A workload whose budget allows no eviction loses its replicas with the nodes. So does one whose
-	// budget counts the successor of an evicted pod as disrupted for two minutes, because the pod has
-	// the same name: Kubernetes does that if it sees the successor before it has seen the eviction.
+	// A workload whose budget allows no eviction loses its replicas with the nodes. That includes a
+	// budget that counts the successor of an evicted pod as disrupted for two minutes, because the
+	// pod has the same name: Kubernetes does that if it sees the successor before the eviction.
 	var lost []live.PodRecord
 	for _, record := range s.Seen.Pods("") {
 		if record.Left.IsZero() && slices.Contains(nodes, record.Node) {
