@@ -107,7 +107,9 @@ func poolLabels(pool, wanted []v1.NodeSelectorRequirement, policy *decision.Poli
 
 // candidates returns values of a label that may satisfy requirements. A value of a capacity label
 // means the capacity type. A zone is never invented, because it would have no pods.
-func candidates(label string, requirements []v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType) (values []string) {
+func candidates(
+	label string, requirements []v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType,
+) (values []string) {
 	for _, r := range requirements {
 		switch r.Operator {
 		case v1.NodeSelectorOpIn:
