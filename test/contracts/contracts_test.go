@@ -156,13 +156,6 @@ func inspect(node ast.Node, path string, add func(kind, name string)) {
 		if array, ok := node.Type.(*ast.ArrayType); ok && isNamed(array.Elt, "any") {
 			addLogKeys(node.Elts, add)
 		}
-		if selector, ok := node.Type.(*ast.SelectorExpr); ok && strings.HasSuffix(selector.Sel.Name, "Opts") {
-			for _, element := range node.Elts {
-				if pair, ok := element.(*ast.KeyValueExpr); ok && isNamed(pair.Key, "Name") && text(pair.Value) != "" {
-					add("metric", text(pair.Value))
-				}
-			}
-		}
 	case *ast.CallExpr:
 		inspectCall(node, path, add)
 	}
@@ -177,23 +170,17 @@ func inspectCall(node *ast.CallExpr, path string, add func(kind, name string)) {
 	if !ok {
 		return
 	}
-	for _, argument := range node.Args {
-		labels, isList := argument.(*ast.CompositeLit)
-		if isList && regexp.MustCompile(`^New(Desc|.*Vec)$`).MatchString(selector.Sel.Name) {
-			for _, label := range labels.Elts {
-				if name := text(label); name != "" {
-					add("metric label", name)
-				}
+	// metrics.NewGaugeVec("name", "help", "label", …) and the like.
+	if isNamed(selector.X, "metrics") && strings.HasPrefix(selector.Sel.Name, "New") && len(node.Args) > 1 && text(node.Args[0]) != "" {
+		add("metric", text(node.Args[0]))
+		for _, argument := range node.Args[2:] {
+			if label := text(argument); label != "" {
+				add("metric label", label)
 			}
 		}
 	}
 	if first, ok := map[string]int{"Info": 1, "Error": 2, "WithValues": 0}[selector.Sel.Name]; ok && len(node.Args) > first {
 		addLogKeys(node.Args[first:], add)
-	}
-	if selector.Sel.Name == "NewDesc" && len(node.Args) > 0 {
-		if name, ok := node.Args[0].(*ast.BinaryExpr); ok { // subsystem + "_name"
-			add("metric", strings.TrimPrefix(text(name.Y), "_"))
-		}
 	}
 	if !ofProgram(path) && !strings.Contains(path, "pkg/app/") { // pkg/app has the flags that programs share
 		return
