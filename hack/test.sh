@@ -40,7 +40,7 @@ export SPOT_SHARDS=${SPOT_SHARDS:-2}
 # These live tests use both cores, or compare times and require that the load does not change
 # meanwhile. They run one after the other.
 busy='^(TestAlertsFire|TestDeletedNodes|TestGateWebhook|TestMassReclaim|TestPauseDuringMassReclaim|TestPlacementManyDeployments|TestReplacementsWithoutRoomArePending|TestResourceRequests)$'
-step go test -count=1 -p 4 -timeout 40m -skip "$busy" $long $waiting
+step go test -count=1 -p 3 -timeout 40m -skip "$busy" $long $waiting
 step env SPOT_SHARDS=1 go test -count=1 -p 1 -timeout 20m -run "$busy" $long ./test/autoscaler ./test/monitoring
 step go test -count=1 -p 1 $alone
 if [ -n "${LONG:-}" ]; then
