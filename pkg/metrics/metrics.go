@@ -56,3 +56,8 @@ func histogramOptions(name, help string, buckets []float64) *metrics.HistogramOp
 func NewDesc(name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(prefix+"_"+name, help, labels, nil, metrics.ALPHA, "")
 }
+
+// SendGauge sends the value of a gauge with a description to the channel of a scrape.
+func SendGauge(ch chan<- metrics.Metric, desc *metrics.Desc, value float64, labels ...string) {
+	ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
+}

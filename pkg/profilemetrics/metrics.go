@@ -153,7 +153,7 @@ func (c *collector) CollectWithStability(ch chan<- basemetrics.Metric) {
 			if values.CachesSynced {
 				synced = 1
 			}
-			send(ch, cachesSyncedDesc, synced, profile)
+			metrics.SendGauge(ch, cachesSyncedDesc, synced, profile)
 		}
 		values.collect(ch, profile)
 	}
@@ -161,22 +161,18 @@ func (c *collector) CollectWithStability(ch chan<- basemetrics.Metric) {
 
 // collect sends the values of a profile except CachesSynced to ch.
 func (g *Gauges) collect(ch chan<- basemetrics.Metric, profile string) {
-	send(ch, waitingDesc, float64(g.WaitingForOnDemand), profile)
-	send(ch, longestWaitDesc, g.LongestWait.Seconds(), profile)
-	send(ch, floorsUnmetDesc, float64(g.FloorsUnmet), profile)
-	send(ch, deficitDesc, float64(g.FloorDeficit), profile)
-	send(ch, longestDeficitDesc, g.LongestDeficit.Seconds(), profile)
+	metrics.SendGauge(ch, waitingDesc, float64(g.WaitingForOnDemand), profile)
+	metrics.SendGauge(ch, longestWaitDesc, g.LongestWait.Seconds(), profile)
+	metrics.SendGauge(ch, floorsUnmetDesc, float64(g.FloorsUnmet), profile)
+	metrics.SendGauge(ch, deficitDesc, float64(g.FloorDeficit), profile)
+	metrics.SendGauge(ch, longestDeficitDesc, g.LongestDeficit.Seconds(), profile)
 	for capacity, n := range g.Nodes {
-		send(ch, nodesDesc, float64(n), profile, capacity.Type.String(), capacity.Source.String())
+		metrics.SendGauge(ch, nodesDesc, float64(n), profile, capacity.Type.String(), capacity.Source.String())
 	}
 	for _, capacity := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
-		send(ch, boundDesc, float64(g.Bound[BoundPart{capacity, true}]), profile, capacity.String(), "floor")
-		send(ch, boundDesc, float64(g.Bound[BoundPart{capacity, false}]), profile, capacity.String(), "beyond-floor")
+		metrics.SendGauge(ch, boundDesc, float64(g.Bound[BoundPart{capacity, true}]), profile, capacity.String(), "floor")
+		metrics.SendGauge(ch, boundDesc, float64(g.Bound[BoundPart{capacity, false}]), profile, capacity.String(), "beyond-floor")
 	}
-}
-
-func send(ch chan<- basemetrics.Metric, desc *basemetrics.Desc, value float64, labels ...string) {
-	ch <- basemetrics.NewLazyConstMetric(desc, basemetrics.GaugeValue, value, labels...)
 }
 
 // expiryFactor limits the reading of gauges to a hundredth of one CPU, no matter how often the

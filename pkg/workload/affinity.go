@@ -57,8 +57,7 @@ func BeforeAssignment(pod *v1.Pod, policy *decision.Policy) *v1.Pod {
 	terms := requiredTerms(pod)
 	for i := range terms {
 		terms[i].MatchExpressions = slices.DeleteFunc(terms[i].MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
-			return e.Key == spot.CapacityLabel ||
-				slices.ContainsFunc(policy.CapacityLabels, func(l decision.CapacityLabel) bool { return l.Key == e.Key })
+			return isCapacityLabel(policy, e.Key)
 		})
 		if len(terms[i].MatchExpressions)+len(terms[i].MatchFields) == 0 { // the terms are alternatives
 			pod.Spec.Affinity.NodeAffinity = nil

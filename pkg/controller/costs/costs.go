@@ -73,15 +73,11 @@ func (c *Collector) CollectWithStability(ch chan<- basemetrics.Metric) {
 		capacity := c.capacity(node, now)
 		cost, onDemand, _ := c.prices.Cost(node, capacity)
 		totals.Add(capacity, cost)
-		send(ch, nodeDesc, ptr.Deref(onDemand, math.NaN()), node.Name, capacity.String())
+		metrics.SendGauge(ch, nodeDesc, ptr.Deref(onDemand, math.NaN()), node.Name, capacity.String())
 	}
 	for capacity, total := range map[decision.CapacityType]pricing.Total{decision.Spot: totals.Spot, decision.OnDemand: totals.OnDemand} {
-		send(ch, nowDesc, total.Now, capacity.String())
-		send(ch, onDemandDesc, total.OnDemand, capacity.String())
-		send(ch, unpricedDesc, float64(total.Unpriced), capacity.String())
+		metrics.SendGauge(ch, nowDesc, total.Now, capacity.String())
+		metrics.SendGauge(ch, onDemandDesc, total.OnDemand, capacity.String())
+		metrics.SendGauge(ch, unpricedDesc, float64(total.Unpriced), capacity.String())
 	}
-}
-
-func send(ch chan<- basemetrics.Metric, desc *basemetrics.Desc, value float64, labels ...string) {
-	ch <- basemetrics.NewLazyConstMetric(desc, basemetrics.GaugeValue, value, labels...)
 }
