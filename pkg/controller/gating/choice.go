@@ -21,6 +21,9 @@ type choice struct {
 	// preference as a requirement until no node can satisfy it. Without the preference, Karpenter
 	// puts overflow on the on-demand nodes that it creates for floors, and creates larger nodes.
 	prefer []v1.NodeSelectorRequirement
+	// isFloor: the preference is that of a floor, which nothing else keeps. It outweighs the pod's own
+	// preference for spot.
+	isFloor bool
 	// granted is the value of spot.GrantedAnnotation; empty for none.
 	granted string
 	// warning is the note of an event if autoscalers cannot provide what the policy requires; empty
@@ -98,7 +101,7 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	}
 	const reason = "a topology spread constraint counts only the nodes that required affinity admits"
 	c.why += ", without required affinity: " + reason
-	c.prefer, c.require = c.require, nil
+	c.prefer, c.require, c.isFloor = c.require, nil, c.assigned == decision.AssignedOnDemand
 	if c.assigned == decision.AssignedSpot {
 		c.assigned, c.ofRevision = decision.AssignedAny, true
 	}
@@ -146,7 +149,7 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 			warning: "The pod is part of the floor, but gets no affinity: no label that affinity can express marks " + f.hidden + " as spot",
 		}
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
-		return choice{why: whyAnyway + ": the floor is a preference, " + floor, prefer: l.notSpot}
+		return choice{why: whyAnyway + ": the floor is a preference, " + floor, prefer: l.notSpot, isFloor: true}
 	case ofFloor && !f.couldRun(decision.AssignedOnDemand):
 		return l.chooseWithoutOnDemand(settings, f, floor)
 	case ofFloor:

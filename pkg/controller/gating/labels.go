@@ -14,6 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Labels contains the node affinity expressions for capacity types.
@@ -290,16 +291,31 @@ func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequiremen
 	return result
 }
 
-// minWeight is the weight of the controller's preference, so that the user's preferences have
-// priority.
-const minWeight = 1
+// minWeight is the weight of a preference of the controller, so that the user's preferences have
+// priority, and maxWeight the largest one that the API server accepts. The preference of a floor has
+// a larger weight than the sum of the user's preferences for spot, in at most maxFloorTerms terms:
+// a user chooses how many preferences a pod has.
+const minWeight, maxWeight, maxFloorTerms = 1, 100, 10
 
-// withPreferred returns the node affinity with the expressions added as one preferred term. The
-// argument, which may be nil, is not modified.
-func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.NodeAffinity {
+// withPreferred returns the node affinity with the preference of the choice added. affinity, which
+// may be nil, is not modified.
+func (a *Assigner) withPreferred(affinity *v1.Affinity, c choice) *v1.NodeAffinity {
 	result := nodeAffinity(affinity)
 	preferred := &result.PreferredDuringSchedulingIgnoredDuringExecution
-	*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: minWeight,
-		Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}})
+	weights := []int32{minWeight}
+	if c.isFloor {
+		left := int32(minWeight)
+		for i := range *preferred {
+			if term := &(*preferred)[i]; workload.PrefersSpot(&term.Preference, a.settings.Policy) {
+				left += term.Weight
+			}
+		}
+		for weights = nil; left > 0 && len(weights) < maxFloorTerms; left -= maxWeight {
+			weights = append(weights, min(left, maxWeight))
+		}
+	}
+	for _, weight := range weights {
+		*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: weight, Preference: v1.NodeSelectorTerm{MatchExpressions: c.prefer}})
+	}
 	return result
 }

@@ -3,6 +3,7 @@ package gating
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,8 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// withPreferred preserves the user's preferences, which have at least the same weight.
+// A preference of the controller preserves the user's preferences, which have at least the same
+// weight, except a preference for spot if the preference is that of a floor.
 func TestPrefer(t *testing.T) {
 	spot := []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")}
 	users := v1.PreferredSchedulingTerm{Weight: 5, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{expression("a", v1.NodeSelectorOpExists)}}}
@@ -141,13 +143,27 @@ func TestPrefer(t *testing.T) {
 	preferring := func(terms ...v1.PreferredSchedulingTerm) *v1.Affinity {
 		return &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}
 	}
-	for name, test := range map[string]struct{ affinity, want *v1.Affinity }{
-		"none":       {nil, preferring(ours)},
-		"the user's": {preferring(users), preferring(users, ours)},
+	weighing := func(weight int32, of v1.PreferredSchedulingTerm) v1.PreferredSchedulingTerm {
+		of.Weight = weight
+		return of
+	}
+	notOnDemand := v1.PreferredSchedulingTerm{Weight: 50, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "on-demand")}}}
+	w := start(t, decision.WorkloadSettings{})
+	for name, test := range map[string]struct {
+		affinity, want *v1.Affinity
+		isFloor        bool
+	}{
+		"none":                    {nil, preferring(ours), false},
+		"the user's":              {preferring(users), preferring(users, ours), false},
+		"a floor":                 {nil, preferring(ours), true},
+		"a floor, another wish":   {preferring(users), preferring(users, ours), true},
+		"a floor, against spot":   {preferring(weighing(100, ours), notOnDemand), preferring(weighing(100, ours), notOnDemand, weighing(100, ours), weighing(51, ours)), true},
+		"no floor, spot":          {preferring(weighing(100, ours)), preferring(weighing(100, ours), ours), false},
+		"a floor, too many times": {preferring(slices.Repeat([]v1.PreferredSchedulingTerm{weighing(100, ours)}, 50)...), preferring(slices.Repeat([]v1.PreferredSchedulingTerm{weighing(100, ours)}, 60)...), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withPreferred(test.affinity, spot))
+			clustertest.Equal(t, "affinity", test.want.NodeAffinity, w.withPreferred(test.affinity, choice{prefer: spot, isFloor: test.isFloor}))
 			if diff := diff.Diff(before, test.affinity); diff != "" {
 				t.Errorf("the affinity itself was changed:\n%s", diff)
 			}

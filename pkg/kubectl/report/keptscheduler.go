@@ -24,6 +24,9 @@ func (s *Status) noteKept(v *View, w *snapshot.Workload, hidden *v1.Node) {
 		s.note(AtRisk, "new pods of the floor do not require on-demand: no label that node affinity can express marks node %s as spot",
 			hidden.Name)
 	}
+	if w.Floor > 0 && w.CountPods(func(p *snapshot.Pod) bool { return p.Subject != nil && p.Subject.Pod.SpreadByAffinity }) > 0 {
+		s.note(OK, "its floor is only a preference: a topology spread constraint counts only the nodes that required affinity admits")
+	}
 }
 
 // applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
