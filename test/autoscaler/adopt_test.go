@@ -9,15 +9,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/lab"
 )
 
+// systemNode is a node of a managed node group of EKS for the system, on on-demand.
+func systemNode() lab.NodeSpec {
+	return lab.NodeSpec{
+		Name: "managed-1", Labels: map[string]string{"eks.amazonaws.com/capacityType": "ON_DEMAND", "eks.amazonaws.com/nodegroup": "system"},
+		Taints: []v1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: v1.TaintEffectNoSchedule}},
+	}
+}
+
 // TestManagedNodesBesideNodePool: a usual cluster of EKS. A managed node group on on-demand is for
 // the system, and its nodes are no evidence against the NodePool, which permits both types. One
 // workload selects the pool by its label. The other one does not tolerate the taint of the group.
 func TestManagedNodesBesideNodePool(t *testing.T) {
 	s := start(t, setup{keeps: true, karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{Name: "apps", Labels: map[string]string{"team": "apps"}}}}})
-	s.AddNodes(lab.NodeSpec{
-		Name: "managed-1", Labels: map[string]string{"eks.amazonaws.com/capacityType": "ON_DEMAND", "eks.amazonaws.com/nodegroup": "system"},
-		Taints: []v1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: v1.TaintEffectNoSchedule}},
-	})
+	s.AddNodes(systemNode())
 	selects := func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = map[string]string{"team": "apps"} }
 	s.deploy("early", 2, "300m", "64Mi", floor("0"))
 	s.Eventually(soon, s.isAvailableWithSplit("early", split{Spot: 2})) // these nodes could run all pods

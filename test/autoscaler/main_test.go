@@ -13,6 +13,7 @@
 //	withoutmode      the problem that the mode solves
 //	launch           a singleton needs an on-demand node
 //	move             heal and return to spot
+//	adopt            the usual cluster of EKS; adopt_long opts 12 running workloads in
 //	unreachable      moves that cannot reach their goal; unreachable_long watches longer
 //	mix_long         100 workloads in an empty cluster
 //	churn_long       workloads change while Karpenter consolidates

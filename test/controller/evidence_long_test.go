@@ -79,7 +79,7 @@ func TestLongAlarmOfTwoTools(t *testing.T) {
 func TestLongAlarmWithForcedBreaker(t *testing.T) {
 	h := alarmOfTwoTools(t, func(s *scenario) {
 		s.removeSwitchesAtEnd()
-		s.kubectlSpot("breaker", "open")
+		s.KubectlSpot("breaker", "open")
 		s.Eventually(soon, s.HasMetric(s.Controller, 1, breakerOpen, nil))
 	})
 	h.requireNoDeletion(t)
@@ -101,7 +101,7 @@ func TestLongResumeAfterDeadline(t *testing.T) {
 	deadline := time.Now().Add(30 * time.Second)
 	s.forNodes(nodes, func(name string) { s.EditNode(name, tainted(impending)) })
 	s.RequireThroughout(time.Until(deadline.Add(10*time.Second)), always)
-	s.kubectlSpot("resume")
+	s.KubectlSpot("resume")
 	s.Eventually(soon, s.HasMetric(s.Controller, 0, "spot_aware_scheduler_paused", map[string]string{"cause": "reclaim"}))
 	s.Eventually(soon, func() error {
 		if len(s.Seen.ReleasedOrRemoved("")) == 0 {

@@ -31,7 +31,7 @@ func (s *scenario) replaceLedger(at time.Time) {
 // states returns a check that kubectl spot status shows the workloads in these states.
 func (s *scenario) states(want map[string]string) func() error {
 	return func() error {
-		out := s.kubectlSpot("status", "-n", s.Namespace)
+		out := s.KubectlSpot("status", "-n", s.Namespace)
 		for app, state := range want {
 			if !regexp.MustCompile(`(?m)^deployment/` + app + ` +` + state + ` `).MatchString(out) {
 				return fmt.Errorf("status does not show that %s is %s:\n%s", app, state, out)
@@ -74,7 +74,7 @@ func TestLimitedHeal(t *testing.T) {
 	}
 	s.Eventually(soon, limited(2)) // alert SpotMovesForFloorsLimited
 	s.Eventually(soon, s.states(map[string]string{"one": "BelowFloor", "two": "BelowFloor"}))
-	t.Logf("kubectl spot status, %s before the limit allows a move:\n%s", time.Until(next), s.kubectlSpot("status", "-n", s.Namespace))
+	t.Logf("kubectl spot status, %s before the limit allows a move:\n%s", time.Until(next), s.KubectlSpot("status", "-n", s.Namespace))
 
 	s.Eventually(time.Until(next)+soon, limited(1))
 	s.Eventually(soon, s.Moved(1, 1, "surge", "heal"))

@@ -3,9 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,23 +14,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// kubectlSpot runs the built plugin and returns what it prints.
-func (s *scenario) kubectlSpot(args ...string) string {
-	s.Helper()
-	command := exec.CommandContext(s.Ctx, filepath.Join(controlPlane.Root, "bin", "kubectl-spot"), args...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+controlPlane.Kubeconfig)
-	out, err := command.CombinedOutput()
-	if err != nil && !strings.Contains(err.Error(), "exit status 3") { // parts of the installation do not exist here
-		s.Fatalf("kubectl spot %q: %v\n%s", args, err, out)
-	}
-	return string(out)
-}
-
 // pause pauses the controller, and returns the moment after which nothing may be removed.
 func (s *scenario) pause(args ...string) time.Time {
 	s.Helper()
 	s.removeSwitchesAtEnd()
-	if out := s.kubectlSpot(append([]string{"pause"}, args...)...); !strings.Contains(out, "Paused: ") || !strings.Contains(out, "kubectl spot resume") {
+	if out := s.KubectlSpot(append([]string{"pause"}, args...)...); !strings.Contains(out, "Paused: ") || !strings.Contains(out, "kubectl spot resume") {
 		s.Errorf("kubectl spot pause: %s", out)
 	}
 	return time.Now().Add(time.Second)
@@ -145,7 +130,7 @@ func TestPauseDuringMassReclaim(t *testing.T) {
 	})
 	s.Eventually(soon, s.HasMetric(standby, 1, "spot_aware_scheduler_paused", map[string]string{"cause": "reclaim"}))
 	s.RequireThroughout(quiet, s.nothingRemovedSince(quietSince))
-	if out := s.kubectlSpot("status", "-n", s.Namespace); !strings.Contains(out, "warning: the controller is paused: everything until ") ||
+	if out := s.KubectlSpot("status", "-n", s.Namespace); !strings.Contains(out, "warning: the controller is paused: everything until ") ||
 		!strings.Contains(out, "with a node that is being reclaimed: the controller is paused") {
 		t.Errorf("status does not show the pause:\n%s", out)
 	}
@@ -159,7 +144,7 @@ func TestPauseDuringMassReclaim(t *testing.T) {
 	s.LoseNodes("spot-1")
 	t.Logf("%d pods ended with spot-1", len(left))
 
-	if out := s.kubectlSpot("resume"); !strings.Contains(out, "Resumed. ") {
+	if out := s.KubectlSpot("resume"); !strings.Contains(out, "Resumed. ") {
 		t.Errorf("kubectl spot resume: %s", out)
 	}
 	resumed := time.Now()
@@ -210,7 +195,7 @@ func TestPauseDuringReturns(t *testing.T) {
 	s.RequireThroughout(quiet, s.nothingRemovedSince(quietSince))
 	s.Eventually(soon, s.HasMetric(s.Controller, 1, "spot_aware_scheduler_paused", map[string]string{"cause": "return-to-spot"}))
 	s.Eventually(soon, s.HasMetric(s.Controller, 0, "spot_aware_scheduler_paused", map[string]string{"cause": "reclaim"}))
-	s.kubectlSpot("resume")
+	s.KubectlSpot("resume")
 	resumed := time.Now()
 	s.Eventually(2*time.Minute, s.HaveReadySplits(back))
 	t.Logf("all pods were on spot %s after the pause", time.Since(resumed).Round(100*time.Millisecond))
@@ -241,6 +226,6 @@ func TestPauseWithGatedPods(t *testing.T) {
 	}
 	s.Eventually(soon, s.HasGated("", 0))
 	s.RequireThroughout(20*time.Second, s.nothingRemovedSince(quietSince))
-	s.kubectlSpot("resume")
+	s.KubectlSpot("resume")
 	s.Eventually(time.Minute, s.HasReadySplit("floor", split{Spot: 1}))
 }

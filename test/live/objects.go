@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -262,4 +265,17 @@ func (s *Scenario) Events(object, reason string) (notes []string, err error) {
 		}
 	}
 	return notes, nil
+}
+
+// KubectlSpot runs the built plugin and returns what it prints to standard output and standard
+// error. Exit status 3 is no error: parts of the installation do not exist in the lab.
+func (s *Scenario) KubectlSpot(args ...string) string {
+	s.Helper()
+	command := exec.CommandContext(s.Ctx, filepath.Join(s.Plane.Root, "bin", "kubectl-spot"), args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+s.Plane.Kubeconfig)
+	out, err := command.CombinedOutput()
+	if err != nil && !strings.Contains(err.Error(), "exit status 3") {
+		s.Fatalf("kubectl spot %q: %v\n%s", args, err, out)
+	}
+	return string(out)
 }
