@@ -16,7 +16,8 @@ import (
 	"golang.org/x/text/transform"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
 )
 
 // errNoDump is the error for a text without objects of Kubernetes.
@@ -94,8 +95,13 @@ func decoded(file io.Reader) (*textReader, error) {
 	return &textReader{Reader: transform.NewReader(buffered, unicode.BOMOverride(transform.Nop))}, nil
 }
 
-// yamlStart matches a line at the start of an object or list in YAML.
-var yamlStart = regexp.MustCompile(`(?m)^(apiVersion|kind|items):`)
+// yamlStart matches a line at the start of an object or list in YAML. yamlItems and yamlKind match
+// fields of it.
+var (
+	yamlStart = regexp.MustCompile(`(?m)^(apiVersion|kind|items):`)
+	yamlItems = regexp.MustCompile(`(?m)^items:`)
+	yamlKind  = regexp.MustCompile(`(?m)^kind:`)
+)
 
 // isArchive reports whether a text starts as a zip or tar archive does.
 func isArchive(start []byte) bool {
@@ -138,8 +144,8 @@ func splitText(text *textReader, send sendFunc) error {
 
 func splitYAML(text io.Reader, send sendFunc) error {
 	limited := &io.LimitedReader{R: text}
-	documents := yaml.NewYAMLReader(bufio.NewReader(limited))
-	for {
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(limited))
+	for number := 1; ; number++ {
 		limited.N = maxYAMLBytes
 		document, err := documents.Read()
 		switch {
@@ -149,11 +155,16 @@ func splitYAML(text io.Reader, send sendFunc) error {
 			return nil
 		case err != nil:
 			return err
+		case yamlItems.Match(document) && !yamlKind.Match(document): // kubectl writes the kind of a list after its items
+			return io.ErrUnexpectedEOF
 		}
-		value, err := yaml.ToJSON(document)
+		value, err := yaml.YAMLToJSONStrict(document)
 		switch {
+		case err != nil && strings.Contains(err.Error(), "already set in map"): // of every key
+			first, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n  "), "\n")
+			return fmt.Errorf("invalid YAML: document %d: %s: a line --- must separate two objects", number, first)
 		case err != nil:
-			return fmt.Errorf("invalid YAML: %w", err)
+			return fmt.Errorf("invalid YAML: document %d: %w", number, err)
 		case string(value) == "null": // only comments
 			continue
 		case value[0] != '{':

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,47 +147,54 @@ func TestLoadMissing(t *testing.T) {
 // Each error names the file and what was expected.
 func TestLoadInvalid(t *testing.T) {
 	whole := listertest.Dump(t, clustertest.Objects(dumped)...)
+	wholeYAML := toYAML(t, whole)
+	lines := strings.Count(wholeYAML, "\n")
 	object := func(text string) string { return `{"items": [` + text + `], "kind": "List"}` }
 	pod := func(metadata string) string {
 		return object(`{"kind": "Pod", "apiVersion": "v1", "metadata": {` + metadata + `}}`)
 	}
 	for name, test := range map[string]struct{ text, want string }{
-		"an empty file":      {"", "it has no objects of Kubernetes"},
-		"a tar archive":      {strings.Repeat("x", 257) + "ustar", "it is an archive: unpack it"},
-		"a zip archive":      {"PK\x03\x04", "it is an archive: unpack it"},
-		"prose":              {"Dear colleagues,\n", "it has no objects of Kubernetes"},
-		"another object":     {`{"items": "none"}`, "it has no pods"},
-		"no object":          {`{"a": {}}`, "it has no objects of Kubernetes"},
-		"truncated":          {whole[:len(whole)/2], "it ends within an object"},
-		"without its end":    {whole[:len(whole)-1], "it ends within an object"},
-		"truncated gzip":     {compressed(t, whole)[:200], "it ends within an object"},
-		"invalid gzip":       {"\x1f\x8b\x00\x00", "it ends within an object"},
-		"invalid UTF-8":      {strings.Replace(whole, "shop", "sh\xc3p", 1), "invalid JSON"},
-		"a truncated log":    {whole + "\n==== START logs for container a of pod b/c ====\nline\n", "it ends within an object"},
-		"invalid YAML":       {"apiVersion: v1\nkind: [\n", "invalid YAML"},
-		"a YAML string":      {"kind: Pod\napiVersion: v1\nmetadata: {name: a, uid: b}\n---\ntext", "a YAML document is not an object"},
-		"too much YAML":      {"apiVersion: v1\nkind: " + strings.Repeat("x", 65<<20), "use kubectl get -o json"},
-		"an array":           {"[]", "it has no objects of Kubernetes"},
-		"text after a list":  {whole + "text", `a document ends before "text"`},
-		"a number":           {object("1"), `object 1: it is no JSON object: expected the output`},
-		"no comma":           {object("{} {}"), `invalid JSON: item 2: jsontext: invalid character '{' after array element (expecting ',' or ']')`},
-		"brackets":           {object(`{"kind": "Pod", "apiVersion": "v1", "spec": [}}`), "item 1: "},
-		"a wrong type":       {object(`{"kind": "Pod", "apiVersion": "v1", "spec": 1}`), "object 1: Pod: "},
-		"a wrong quantity":   {object(`{"kind": "Node", "apiVersion": "v1", "status": {"allocatable": {"cpu": "many"}}}`), "object 1: Node: "},
-		"no name":            {pod(""), `metadata.name: invalid value ""`},
-		"a single object":    {`{"kind": "Pod", "apiVersion": "v1"}`, `metadata.name: invalid value ""`},
-		"an evil name":       {pod(`"name": "x; rm -rf /"`), `metadata.name: invalid value "x; rm -rf /"`},
-		"an evil namespace":  {pod(`"name": "x", "namespace": "$(id)"`), `metadata.namespace: invalid value "$(id)"`},
-		"a NUL in names":     {pod(`"name": "x\u0000"`), "metadata.name"},
-		"no UID":             {pod(`"name": "x"`), "metadata.uid: invalid value"},
-		"another UID":        {strings.Join([]string{pod(`"name": "x", "uid": "1"`), pod(`"name": "x", "uid": "2"`)}, ""), `object 2: Pod "/x" has another UID`},
-		"a huge object":      {object(`{"kind": "Pod", "a": "` + strings.Repeat("x", 17<<20) + `"}`), `a value has more than 16 MiB: item 1: jsontext: unexpected EOF within "/items/0`},
-		"a huge field":       {`{"a": "` + strings.Repeat("x", 17<<20) + `", "kind": "List", "items": []}`, "it has no objects of Kubernetes"},
-		"a huge field later": {`{"kind": "List", "a": "` + strings.Repeat("x", 17<<20) + `", "items": []}`, "a value has more than 16 MiB"},
-		"without pods":       {listertest.Dump(t, clustertest.Objects("node od on-demand m/a")...), "it has no pods"},
-		"without nodes":      {listertest.Dump(t, clustertest.Objects("pod web od")...), "it has no nodes"},
-		"an empty list":      {`{"items": []}`, "it has no "},
-		"deep brackets":      {object(strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)), "item 1: "},
+		"an empty file":             {"", "it has no objects of Kubernetes"},
+		"a tar archive":             {strings.Repeat("x", 257) + "ustar", "it is an archive: unpack it"},
+		"a zip archive":             {"PK\x03\x04", "it is an archive: unpack it"},
+		"prose":                     {"Dear colleagues,\n", "it has no objects of Kubernetes"},
+		"another object":            {`{"items": "none"}`, "it has no pods"},
+		"no object":                 {`{"a": {}}`, "it has no objects of Kubernetes"},
+		"truncated":                 {whole[:len(whole)/2], "it ends within an object"},
+		"without its end":           {whole[:len(whole)-1], "it ends within an object"},
+		"truncated gzip":            {compressed(t, whole)[:200], "it ends within an object"},
+		"invalid gzip":              {"\x1f\x8b\x00\x00", "it ends within an object"},
+		"invalid UTF-8":             {strings.Replace(whole, "shop", "sh\xc3p", 1), "invalid JSON"},
+		"a truncated log":           {whole + "\n==== START logs for container a of pod b/c ====\nline\n", "it ends within an object"},
+		"invalid YAML":              {"apiVersion: v1\nkind: [\n", "invalid YAML"},
+		"a YAML string":             {"kind: Pod\napiVersion: v1\nmetadata: {name: a, uid: b}\n---\ntext\n", "a YAML document is not an object"},
+		"joined YAML":               {wholeYAML + wholeYAML, fmt.Sprintf(`invalid YAML: document 1: line %d: key "apiVersion" already set in map: a line --- must separate`, lines+1)},
+		"joined objects":            {"kind: Event\napiVersion: v1\n---\nkind: Pod\napiVersion: v1\nkind: Node\napiVersion: v1\n", `document 2: line 3: key "kind" already set in map: a line --- must separate`},
+		"truncated YAML":            {wholeYAML[:len(wholeYAML)/2], "it ends within an object"},
+		"YAML without its end":      {wholeYAML[:strings.LastIndex(wholeYAML, "kind: List")], "it ends within an object"},
+		"a truncated YAML document": {toYAML(t, `{"apiVersion": "v1", "kind": "Pod"}`) + "metadata:\n  name: a\n  ui", "invalid YAML: document 1: "},
+		"too much YAML":             {"apiVersion: v1\nkind: " + strings.Repeat("x", 65<<20), "use kubectl get -o json"},
+		"an array":                  {"[]", "it has no objects of Kubernetes"},
+		"text after a list":         {whole + "text", `a document ends before "text"`},
+		"a number":                  {object("1"), `object 1: it is no JSON object: expected the output`},
+		"no comma":                  {object("{} {}"), `invalid JSON: item 2: jsontext: invalid character '{' after array element (expecting ',' or ']')`},
+		"brackets":                  {object(`{"kind": "Pod", "apiVersion": "v1", "spec": [}}`), "item 1: "},
+		"a wrong type":              {object(`{"kind": "Pod", "apiVersion": "v1", "spec": 1}`), "object 1: Pod: "},
+		"a wrong quantity":          {object(`{"kind": "Node", "apiVersion": "v1", "status": {"allocatable": {"cpu": "many"}}}`), "object 1: Node: "},
+		"no name":                   {pod(""), `metadata.name: invalid value ""`},
+		"a single object":           {`{"kind": "Pod", "apiVersion": "v1"}`, `metadata.name: invalid value ""`},
+		"an evil name":              {pod(`"name": "x; rm -rf /"`), `metadata.name: invalid value "x; rm -rf /"`},
+		"an evil namespace":         {pod(`"name": "x", "namespace": "$(id)"`), `metadata.namespace: invalid value "$(id)"`},
+		"a NUL in names":            {pod(`"name": "x\u0000"`), "metadata.name"},
+		"no UID":                    {pod(`"name": "x"`), "metadata.uid: invalid value"},
+		"another UID":               {strings.Join([]string{pod(`"name": "x", "uid": "1"`), pod(`"name": "x", "uid": "2"`)}, ""), `object 2: Pod "/x" has another UID`},
+		"a huge object":             {object(`{"kind": "Pod", "a": "` + strings.Repeat("x", 17<<20) + `"}`), `a value has more than 16 MiB: item 1: jsontext: unexpected EOF within "/items/0`},
+		"a huge field":              {`{"a": "` + strings.Repeat("x", 17<<20) + `", "kind": "List", "items": []}`, "it has no objects of Kubernetes"},
+		"a huge field later":        {`{"kind": "List", "a": "` + strings.Repeat("x", 17<<20) + `", "items": []}`, "a value has more than 16 MiB"},
+		"without pods":              {listertest.Dump(t, clustertest.Objects("node od on-demand m/a")...), "it has no pods"},
+		"without nodes":             {listertest.Dump(t, clustertest.Objects("pod web od")...), "it has no nodes"},
+		"an empty list":             {`{"items": []}`, "it has no "},
+		"deep brackets":             {object(strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)), "item 1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(write(t, map[string]string{"a.json": test.text}), "a.json")
