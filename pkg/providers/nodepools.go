@@ -3,6 +3,9 @@ package providers
 import (
 	"fmt"
 	"maps"
+	"regexp"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -66,4 +69,28 @@ func ReadNodePool(object *unstructured.Unstructured) (NodePool, error) {
 		result.LimitReached = result.LimitReached || used.Cmp(limit) >= 0
 	}
 	return result, nil
+}
+
+// devices matches the families of instances (of AWS, Azure and Google Cloud) that have the resources
+// of a domain. Karpenter adds no node for a resource of another domain.
+var devices = map[string]*regexp.Regexp{
+	"nvidia.com":        regexp.MustCompile("(?i)^(standard_)?[gpan]"),
+	"amd.com":           regexp.MustCompile("(?i)^(standard_)?[gn]"),
+	"aws.amazon.com":    regexp.MustCompile("^(inf|trn)"),
+	"habana.ai":         regexp.MustCompile("^dl"),
+	"vpc.amazonaws.com": regexp.MustCompile(""),
+}
+
+// familyLabels are the names of labels whose values begin with the family of the instance.
+var familyLabels = []string{"instance-category", "instance-family", "instance-type", "sku-family", "sku-name"}
+
+// MayOffer reports whether nodes of the pool may have an extended resource. It returns false only
+// for a resource that no type of instances has, or if the pool permits only families without it.
+func (p *NodePool) MayOffer(name v1.ResourceName) bool {
+	domain, _, _ := strings.Cut(string(name), "/")
+	families, known := devices[domain]
+	return known && !slices.ContainsFunc(p.Requirements, func(r v1.NodeSelectorRequirement) bool {
+		_, label, _ := strings.Cut(r.Key, "/")
+		return r.Operator == v1.NodeSelectorOpIn && slices.Contains(familyLabels, label) && !slices.ContainsFunc(r.Values, families.MatchString)
+	})
 }

@@ -110,7 +110,7 @@ func (k *Provisioning) SetPools(pools []providers.NodePool) {
 
 // noPoolFits reports whether pools that may add a node of the required capacity type are known, and
 // each one has a taint that pods of the class do not tolerate, or has reached its limit if limits
-// count.
+// count, or cannot offer an extended resource.
 func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity, limits bool) bool {
 	known := false
 	for _, pool := range k.knownPools() {
@@ -118,7 +118,7 @@ func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity, 
 			continue
 		}
 		known = true
-		if c.UntoleratedOf(pool.Taints, workload.ExcludesPods) == "" && !(limits && pool.LimitReached) {
+		if c.AdmitPool(&pool) && !(limits && pool.LimitReached) {
 			return false
 		}
 	}
@@ -166,10 +166,13 @@ func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node)
 	return examples
 }
 
-// exampleOf returns a new node of the node's kind: with its permanent taints, and with its labels
-// except its name.
+// exampleOf returns a new node of the node's kind: with its permanent taints and its resources,
+// and with its labels except its name.
 func exampleOf(node *snapshot.Node) *snapshot.Node {
-	example := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(node.Labels)}}
+	example := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(node.Labels)},
+		Status:     v1.NodeStatus{Capacity: node.Status.Capacity, Allocatable: node.Status.Allocatable},
+	}
 	maps.DeleteFunc(example.Labels, func(key, value string) bool { return key == v1.LabelHostname || value == node.Name })
 	for i := range node.Spec.Taints {
 		if t := node.Spec.Taints[i]; workload.PermanentTaint(&t) {
@@ -183,7 +186,7 @@ func exampleOf(node *snapshot.Node) *snapshot.Node {
 func hashOf(example *snapshot.Node) uint64 {
 	h := fnv.New64a()
 	// Maps are printed in the order of their keys. A hash returns no error.
-	_, _ = fmt.Fprint(h, example.Facts.Capacity.Type, example.Labels, example.Spec.Taints)
+	_, _ = fmt.Fprint(h, example.Facts.Capacity.Type, example.Labels, example.Spec.Taints, workload.Offered(example.Node))
 	return h.Sum64()
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -62,6 +63,53 @@ func TestFitsPools(t *testing.T) {
 			k := &simulation.Provisioning{Policy: &w.Policy}
 			k.SetPools(test.pools)
 			if got := k.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// A pod with GPUs fits no new on-demand node if only spot nodes have GPUs, and no pool may add others.
+func TestFitsDevices(t *testing.T) {
+	in := func(key string, values ...string) v1.NodeSelectorRequirement {
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}
+	}
+	onDemand, general := in("karpenter.sh/capacity-type", "on-demand"), in("karpenter.k8s.aws/instance-category", "c", "m", "r")
+	for name, test := range map[string]struct {
+		spot, onDemand, vanished string // their GPUs
+		pools                    []providers.NodePool
+		want                     bool
+	}{
+		"only spot":                            {spot: "4", want: false},
+		"both":                                 {spot: "4", onDemand: "1", want: true},
+		"neither":                              {want: true},
+		"on-demand existed":                    {spot: "4", vanished: "1", want: true},
+		"a pool that may have GPUs":            {spot: "4", pools: []providers.NodePool{{Requirements: []v1.NodeSelectorRequirement{onDemand}}}, want: true},
+		"a pool that cannot":                   {spot: "4", pools: []providers.NodePool{{Requirements: []v1.NodeSelectorRequirement{onDemand, general}}}, want: false},
+		"a pool that may, but is at its limit": {spot: "4", pools: []providers.NodePool{{LimitReached: true}}, want: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clustertest.NewWorld(t)
+			w.Build("deployment x 1 s")
+			node := func(name, capacity, gpus string) *v1.Node {
+				n := clustertest.NewNode(name, capacity, "m/a")
+				if gpus != "" {
+					n.Status.Capacity = v1.ResourceList{"nvidia.com/gpu": resource.MustParse(gpus)}
+					n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse(gpus)
+				}
+				w.Put(n)
+				return n
+			}
+			node("s", "spot", test.spot)
+			node("o", "on-demand", test.onDemand)
+			old := node("old", "on-demand", test.vanished)
+			w.Pods["x-0"].Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1")
+			k := &simulation.Provisioning{Policy: &w.Policy}
+			k.SetPools(test.pools)
+			k.Feasibility(w.Snapshot())
+			w.Remove(old)
+			s := w.Snapshot()
+			if got := k.Feasibility(s).FitsLater(clustertest.Find(t, s, "x-0"), decision.AssignedOnDemand); got != test.want {
 				t.Errorf("%t, want %t", got, test.want)
 			}
 		})

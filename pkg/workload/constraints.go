@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"maps"
@@ -24,16 +25,17 @@ import (
 )
 
 // Constraints are a pod's own constraints on its node: its node selector, required node affinity
-// and tolerations, and the node affinity of its volumes.
+// and tolerations, the node affinity of its volumes, and the names of its extended resources.
 type Constraints struct {
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []v1.Toleration
 	volumes     []*v1.PersistentVolume
+	resources   []v1.ResourceName
 }
 
 // NewConstraints returns the constraints of a pod whose claims are bound to these volumes.
 func NewConstraints(pod *v1.Pod, volumes []*v1.PersistentVolume) Constraints {
-	return Constraints{nodeaffinity.GetRequiredNodeAffinity(pod), pod.Spec.Tolerations, volumes}
+	return Constraints{nodeaffinity.GetRequiredNodeAffinity(pod), pod.Spec.Tolerations, volumes, ExtendedResources(RequestsOf(pod))}
 }
 
 // Matches reports whether the node matches the node selector and affinity.
@@ -65,10 +67,26 @@ func (c *Constraints) UntoleratedOf(taints []v1.Taint, counts func(*v1.Taint) bo
 
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
+// lacks returns an extended resource that the node does not have, or "".
+func (c *Constraints) lacks(node *v1.Node) v1.ResourceName {
+	i := slices.IndexFunc(c.resources, func(name v1.ResourceName) bool { return !slices.Contains(Offered(node), name) })
+	if i < 0 {
+		return ""
+	}
+	return c.resources[i]
+}
+
 // Admit reports whether the constraints admit the node as far as taints count. With PermanentTaint,
 // that is if the node is healthy.
 func (c *Constraints) Admit(node *v1.Node, counts func(*v1.Taint) bool) bool {
-	return c.UntoleratedTaint(node, counts) == "" && c.Matches(node) && c.Reaches(node)
+	return c.UntoleratedTaint(node, counts) == "" && c.Matches(node) && c.Reaches(node) && c.lacks(node) == ""
+}
+
+// AdmitPool reports whether the constraints admit nodes of the pool by its taints, and by the
+// extended resources that they may have.
+func (c *Constraints) AdmitPool(pool *providers.NodePool) bool {
+	return c.UntoleratedOf(pool.Taints, ExcludesPods) == "" &&
+		!slices.ContainsFunc(c.resources, func(name v1.ResourceName) bool { return !pool.MayOffer(name) })
 }
 
 // ExcludesPods reports whether a taint excludes pods that do not tolerate it.
@@ -139,7 +157,7 @@ func NewNodeEvidence(policy *decision.Policy) *NodeEvidence {
 // Set adds or updates a node at now. It must be called again at until, if that is not zero.
 func (e *NodeEvidence) Set(node *v1.Node, capacity decision.Capacity, now time.Time) (until time.Time) {
 	end := node.CreationTimestamp.Add(e.grace)
-	if now.Before(end) && len(node.Spec.Taints) > 0 {
+	if now.Before(end) {
 		until = end
 	}
 	next := knownNode{node, !now.Before(end) && steady(node)}
@@ -149,7 +167,8 @@ func (e *NodeEvidence) Set(node *v1.Node, capacity decision.Capacity, now time.T
 		before, known := nodes[node.Name]
 		belongs := decision.CapacityType(t) == capacity.Type || capacity.Source == decision.Settling
 		if known != belongs || known && before != next && (before.settled != next.settled ||
-			!maps.Equal(before.Labels, node.Labels) || !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints)) {
+			!maps.Equal(before.Labels, node.Labels) || !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) ||
+			!slices.Equal(Offered(before.Node), Offered(node))) {
 			e.answers.Clear()
 		}
 		if delete(nodes, node.Name); belongs {
@@ -181,14 +200,16 @@ func (e *NodeEvidence) capacityOf(name string) (decision.CapacityType, bool) {
 
 // AdmitsOnly reports whether the nodes prove that the constraints of the pod admit only one
 // capacity type: they admit a node of this type, and the labels or taints of every node of the
-// other type exclude the pod. Nodes of the other type must exist and not be reserved for the
-// system, because an autoscaler may start from none, unless the pod selects a group of nodes.
+// other type exclude the pod, or the node lacks an extended resource. Nodes of the other type must
+// exist and not be reserved for the system, because an autoscaler may start from none, unless the
+// pod selects a group of nodes.
 //
 // Room, health, cordons, signals and start-up taints never exclude a pod. A label with another
-// value does. A missing label or a taint excludes it only on a settled node, or if a settled node
-// has the taint. So no taint of a node that starts makes the answer true, and the node makes it
-// false only if it may admit the pod. AdmitsOnly returns false for a pod that was assigned to spot:
-// that requirement is not its own.
+// value does. A missing label, a taint or a missing resource excludes it only on a settled node, or
+// if a settled node has the taint, or is of the same instance type and lacks the resource. So no
+// taint of a node that starts makes the answer true, and the node makes it false only if it may
+// admit the pod. AdmitsOnly returns false for a pod that was assigned to spot: that requirement is
+// not its own.
 func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, only decision.CapacityType) bool {
 	if NodeTerms(pod) > MaxTerms || AssignedCapacityOf(pod) == decision.AssignedSpot { // so many terms would delay all other pods
 		return false
@@ -202,7 +223,7 @@ func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, o
 		}
 		break // most pods fit any node; other pods with equal constraints share an answer
 	}
-	text, _ := json.Marshal([]any{only, pod.Spec.NodeSelector, requiredTerms(pod), pod.Spec.Tolerations, volumes}) // it has no error
+	text, _ := json.Marshal([]any{only, pod.Spec.NodeSelector, requiredTerms(pod), pod.Spec.Tolerations, volumes, c.resources}) // it has no error
 	// A tenant chooses the length of the text.
 	hash := sha256.Sum256(text)
 	if answer, known := e.answers.Get(hash); known {
@@ -223,23 +244,27 @@ func (e *NodeEvidence) judge(pod *v1.Pod, c *Constraints, only decision.Capacity
 	proven := requires(func(r *v1.NodeSelectorRequirement) bool {
 		return r.Operator == v1.NodeSelectorOpIn && slices.Contains(providers.NodeGroups, r.Key)
 	})
-	// The keys of taints that exclude the pod; "" means a label that may arrive.
+	// The keys of taints that exclude the pod, and missing resources by instance type; "" means a
+	// label that may arrive.
 	permanent, doubtful := map[string]bool{}, map[string]bool{}
 	for _, node := range e.nodes[decision.Spot-only] {
-		taint, matches := c.UntoleratedTaint(node.Node, PermanentTaint), c.Matches(node.Node) && c.Reaches(node.Node)
+		why, matches := c.UntoleratedTaint(node.Node, PermanentTaint), c.Matches(node.Node) && c.Reaches(node.Node)
+		if lacks := c.lacks(node.Node); why == "" && lacks != "" {
+			why = string(lacks) + " " + cmp.Or(node.Labels[v1.LabelInstanceTypeStable], "of "+node.Name)
+		}
 		switch {
-		case matches && taint == "":
+		case matches && why == "":
 			return false
 		case matches && node.settled:
-			permanent[taint] = true
+			permanent[why] = true
 		case matches:
-			doubtful[taint] = true
+			doubtful[why] = true
 		case !node.settled && !requires(func(r *v1.NodeSelectorRequirement) bool { return contradicts(node.Labels, r) }):
 			doubtful[""] = true
 		}
 		proven = proven || (node.settled || !matches) && c.UntoleratedTaint(node.Node, reservedForSystem) == ""
 	}
-	maps.DeleteFunc(doubtful, func(taint string, _ bool) bool { return permanent[taint] })
+	maps.DeleteFunc(doubtful, func(why string, _ bool) bool { return permanent[why] })
 	if !proven || len(doubtful) > 0 {
 		return false
 	}

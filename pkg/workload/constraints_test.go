@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -35,6 +36,18 @@ func TestAdmitsOnly(t *testing.T) {
 			{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{zone}}}}}}
 		return []*v1.PersistentVolume{{Spec: v1.PersistentVolumeSpec{NodeAffinity: &v1.VolumeNodeAffinity{Required: required}}}}
 	}
+	const gpu, pages = "nvidia.com/gpu", "hugepages-2Mi"
+	has := func(n *v1.Node, resources ...string) *v1.Node {
+		for pair := range slices.Chunk(resources, 2) {
+			n.Status.Allocatable[v1.ResourceName(pair[0])] = resource.MustParse(pair[1])
+		}
+		return n
+	}
+	needs := func(name v1.ResourceName) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse("1") }
+	}
+	broken := node("od", "on-demand", "m/a")
+	broken.Status.Capacity = v1.ResourceList{gpu: resource.MustParse("4")}
 	many := make([]v1.NodeSelectorTerm, workload.MaxTerms)
 	for i := range many {
 		many[i] = in("sp" + strconv.Itoa(i))
@@ -101,7 +114,25 @@ func TestAdmitsOnly(t *testing.T) {
 		"another remains without a pool":  {nodes: []*v1.Node{od, node("new", "on-demand", "m/a"), sp}, pod: selects("pool", "sp"), spot: true},
 		"another starts without a zone":   {nodes: []*v1.Node{node("od", "on-demand", "m/b"), node("new", "on-demand", "m/b", "born=0s", "without="+v1.LabelTopologyZone), sp}, volumes: volumeIn("a")},
 		"another starts in another zone":  {nodes: []*v1.Node{node("od", "on-demand", "m/b"), node("new", "on-demand", "m/b", "born=0s"), sp}, volumes: volumeIn("a"), spot: true},
-		"the first in another pool":       {nodes: []*v1.Node{node("od", "on-demand", "m/a", "born=0s", "label=pool=od"), sp}, pod: selects("pool", "sp"), spot: true},
+		// A node excludes a pod whose extended resource it does not have.
+		"GPUs on spot":                       {nodes: []*v1.Node{od, has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu), spot: true},
+		"GPUs on on-demand":                  {nodes: []*v1.Node{has(node("od", "on-demand", "g/a"), gpu, "4"), sp}, pod: needs(gpu), onDemand: true},
+		"GPUs on both":                       {nodes: []*v1.Node{has(node("od", "on-demand", "g/a"), gpu, "1"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu)},
+		"GPUs nowhere":                       {nodes: []*v1.Node{od, sp}, pod: needs(gpu)},
+		"GPUs on spot, none needed":          {nodes: []*v1.Node{od, has(node("sp", "spot", "g/a"), gpu, "4")}},
+		"GPUs of an init container":          {nodes: []*v1.Node{od, has(node("sp", "spot", "g/a"), gpu, "4")}, pod: func(p *v1.Pod) { needs(gpu)(p); p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, nil }, spot: true},
+		"other GPUs on on-demand":            {nodes: []*v1.Node{has(node("od", "on-demand", "g/a"), "amd.com/gpu", "4"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu), spot: true},
+		"huge pages, 0 on on-demand":         {nodes: []*v1.Node{has(node("od", "on-demand", "m/a"), pages, "0"), has(node("sp", "spot", "m/a"), pages, "1Gi")}, pod: needs(pages), spot: true},
+		"unhealthy GPUs on on-demand":        {nodes: []*v1.Node{has(broken, gpu, "0"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu)},
+		"a device plugin may start":          {nodes: []*v1.Node{has(node("od", "on-demand", "g/a", "born=29s"), gpu, "0"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu)},
+		"a device plugin did not start":      {nodes: []*v1.Node{has(node("od", "on-demand", "g/a", "born=30s"), gpu, "0"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu), spot: true},
+		"a device plugin may start again":    {nodes: []*v1.Node{od, node("od2", "on-demand", "g/a", "notready"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu)},
+		"Karpenter awaits its device":        {nodes: []*v1.Node{node("od", "on-demand", "g/a", "label=karpenter.sh/registered=true"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu)},
+		"another starts of the same type":    {nodes: []*v1.Node{od, node("new", "on-demand", "m/a", "born=0s"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu), spot: true},
+		"another starts of another type":     {nodes: []*v1.Node{od, node("new", "on-demand", "g/a", "born=0s"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu)},
+		"another starts of an unknown type":  {nodes: []*v1.Node{node("od", "on-demand", "/a"), node("new", "on-demand", "/a", "born=0s"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu)},
+		"GPUs on spot, on-demand for system": {nodes: []*v1.Node{node("od", "on-demand", "m/a", "taint=CriticalAddonsOnly"), has(node("sp", "spot", "g/a"), gpu, "4")}, pod: needs(gpu)},
+		"the first in another pool":          {nodes: []*v1.Node{node("od", "on-demand", "m/a", "born=0s", "label=pool=od"), sp}, pod: selects("pool", "sp"), spot: true},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -167,6 +198,15 @@ func TestEvidenceChanges(t *testing.T) {
 	step("it gets another label", true, node("od", "on-demand", "m/a", "taint=x", "label=a=b"))
 	step("it is cordoned", false, node("od", "on-demand", "m/a", "taint=x", "cordoned"))
 	step("it is uncordoned", true, node("od", "on-demand", "m/a", "taint=x"))
+	pod.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1")
+	gpus := node("sp", "spot", "m/a")
+	gpus.Status.Capacity = v1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}
+	step("the pod needs a GPU", false, node("od", "on-demand", "m/a"))
+	step("spot has GPUs", true, gpus)
+	all := node("od", "on-demand", "m/a")
+	all.Status.Capacity = gpus.Status.Capacity
+	step("on-demand has GPUs too", false, all)
+	step("it has none any more", true, node("od", "on-demand", "m/a", "taint=x"))
 	step("it becomes spot", false, node("od", "spot", "m/a", "taint=x"))
 	step("it becomes on-demand", true, node("od", "on-demand", "m/a", "taint=x"))
 	evidence.Delete("od")

@@ -15,7 +15,7 @@ var exceptions = map[decision.Outcome]struct{ kind, reason, note string }{
 	decision.ByExemption: {v1.EventTypeNormal, spot.ReasonExempt,
 		"placed on spot despite its floor: the pod's own constraints admit only spot"},
 	decision.ByFallback: {v1.EventTypeWarning, spot.ReasonFellBack,
-		"placed on spot over its budget or cap: no other node had room within fallbackAfter"},
+		"placed on spot over its budget or cap: no other node could run it, or none had room within fallbackAfter"},
 	decision.ByRolloutRelief: {v1.EventTypeWarning, spot.ReasonRolloutRelief,
 		"placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity"},
 	decision.ByScheduleAnyway: {v1.EventTypeWarning, spot.ReasonScheduledAnyway,
@@ -26,11 +26,11 @@ var exceptions = map[decision.Outcome]struct{ kind, reason, note string }{
 // exception to its policy. plan is nil if another scheduler placed the pod.
 func RecordException(recorder events.EventRecorder, pod *v1.Pod, outcome decision.Outcome, node string, plan *decision.Plan) {
 	if e, ok := exceptions[outcome]; ok {
-		usage := ""
+		usage, note := "", e.note+ResourcesNote(pod)
 		if plan != nil {
 			usage = "; " + plan.BudgetUsage()
 		}
-		recorder.Eventf(pod, nil, e.kind, e.reason, "Binding", "%s (node %s%s)", e.note, node, usage)
+		recorder.Eventf(pod, nil, e.kind, e.reason, "Binding", "%s (node %s%s)", note, node, usage)
 	}
 }
 

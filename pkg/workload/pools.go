@@ -26,7 +26,7 @@ import (
 func PoolNode(pool *providers.NodePool, policy *decision.Policy, pod *v1.Pod, volumes []*v1.PersistentVolume,
 	capacity decision.CapacityType) *v1.Node {
 	c := NewConstraints(pod, volumes)
-	if NodeTerms(pod) > MaxTerms || c.UntoleratedOf(pool.Taints, ExcludesPods) != "" {
+	if NodeTerms(pod) > MaxTerms || !c.AdmitPool(pool) {
 		return nil
 	}
 	for _, wanted := range alternatives(pod, volumes) {

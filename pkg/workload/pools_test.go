@@ -4,12 +4,52 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
+
+// The families of instances that a pool permits decide whether it may offer an extended resource.
+func TestPoolOffers(t *testing.T) {
+	is := func(key string, operator v1.NodeSelectorOperator, values ...string) v1.NodeSelectorRequirement {
+		return v1.NodeSelectorRequirement{Key: key, Operator: operator, Values: values}
+	}
+	const in, category, gpu = v1.NodeSelectorOpIn, "karpenter.k8s.aws/instance-category", "nvidia.com/gpu"
+	for name, test := range map[string]struct {
+		pool     []v1.NodeSelectorRequirement
+		resource v1.ResourceName
+		want     bool
+	}{
+		"nothing required":                   {nil, gpu, true},
+		"general families":                   {[]v1.NodeSelectorRequirement{is(category, in, "c", "m", "r")}, gpu, false},
+		"families with GPUs too":             {[]v1.NodeSelectorRequirement{is(category, in, "m", "g")}, gpu, true},
+		"a family with GPUs":                 {[]v1.NodeSelectorRequirement{is("karpenter.k8s.aws/instance-family", in, "g5", "p4d")}, gpu, true},
+		"another family":                     {[]v1.NodeSelectorRequirement{is("eks.amazonaws.com/instance-family", in, "m6i")}, gpu, false},
+		"types without GPUs":                 {[]v1.NodeSelectorRequirement{is(v1.LabelInstanceTypeStable, in, "m6i.xlarge", "c5.large")}, gpu, false},
+		"types of Azure":                     {[]v1.NodeSelectorRequirement{is(v1.LabelInstanceTypeStable, in, "Standard_NC4as_T4_v3")}, gpu, true},
+		"other types of Azure":               {[]v1.NodeSelectorRequirement{is("karpenter.azure.com/sku-family", in, "D", "E")}, gpu, false},
+		"not some families":                  {[]v1.NodeSelectorRequirement{is(category, v1.NodeSelectorOpNotIn, "t")}, gpu, true},
+		"a number of GPUs":                   {[]v1.NodeSelectorRequirement{is("karpenter.k8s.aws/instance-gpu-count", v1.NodeSelectorOpGt, "0")}, gpu, true},
+		"GPUs of another maker":              {[]v1.NodeSelectorRequirement{is(category, in, "inf", "trn")}, gpu, false},
+		"Neuron":                             {[]v1.NodeSelectorRequirement{is(category, in, "inf", "trn")}, "aws.amazon.com/neuron", true},
+		"an interface of any type":           {[]v1.NodeSelectorRequirement{is(category, in, "c")}, "vpc.amazonaws.com/pod-eni", true},
+		"huge pages":                         {nil, "hugepages-2Mi", false},
+		"a device that no instance type has": {nil, "devices.kubevirt.io/kvm", false},
+		"impossible":                         {[]v1.NodeSelectorRequirement{is(category, in)}, gpu, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := clustertest.NewPod("p")
+			pod.Spec.Containers[0].Resources.Requests[test.resource] = resource.MustParse("1")
+			got := workload.PoolNode(&providers.NodePool{Requirements: test.pool}, builtinPolicy, pod, nil, decision.OnDemand)
+			if (got != nil) != test.want {
+				t.Errorf("node %v, want one: %t", got, test.want)
+			}
+		})
+	}
+}
 
 // The requirements of a pool and of a pod decide whether the pool may add a node for the pod.
 func TestPoolNode(t *testing.T) {

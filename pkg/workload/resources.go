@@ -1,7 +1,10 @@
 package workload
 
 import (
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,6 +19,35 @@ func RequestsOf(pod *v1.Pod) v1.ResourceList {
 	})
 	requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return requests
+}
+
+// ExtendedResources returns the names of the resources in the lists that not every node has, such as
+// GPUs and huge pages, in order.
+func ExtendedResources(lists ...v1.ResourceList) (names []v1.ResourceName) {
+	for _, list := range lists {
+		for name, quantity := range list {
+			if r := ResourcesOf(v1.ResourceList{name: quantity}); r.Others[name] > 0 {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Offered returns the extended resources of a node. Unhealthy devices count.
+func Offered(node *v1.Node) []v1.ResourceName {
+	return ExtendedResources(node.Status.Capacity, node.Status.Allocatable)
+}
+
+// ResourcesNote names the extended resources that a pod requests, at most three, for the end of a
+// note; "" if there is none.
+func ResourcesNote(pod *v1.Pod) string {
+	names := ExtendedResources(RequestsOf(pod))
+	if len(names) == 0 {
+		return ""
+	}
+	return "; it requests " + strings.Trim(fmt.Sprint(names[:min(len(names), 3)]), "[]")
 }
 
 // Resources contains requests or capacities in whole units, and CPU in thousandths.

@@ -18,6 +18,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/execution"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -147,10 +148,16 @@ func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 	labels, hidden := a.labelsFor(pod)
 	return facts{
 		labels: labels, hidden: hidden, kept: a.settings.Scope.KeepsScheduler(pod), assigned: assigned,
+		requests: workload.ResourcesNote(pod),
 		couldRun: func(requires decision.AssignedCapacity) bool { return a.couldRun(pod, requires) },
 		onlySpot: func() bool {
 			tolerant := *pod
 			tolerant.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+			if slices.ContainsFunc(snapshot.All(a.nodes), func(n *v1.Node) bool {
+				return a.clock.Since(n.CreationTimestamp.Time) < a.settings.Policy.LabelGrace
+			}) { // its device plugin may start
+				tolerant.Spec.Containers, tolerant.Spec.InitContainers = nil, nil
+			}
 			return !a.couldRun(&tolerant, decision.AssignedOnDemand)
 		},
 	}

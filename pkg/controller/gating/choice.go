@@ -62,6 +62,8 @@ type facts struct {
 	// granted is the grant for the waiting time of the pod's predecessor: spot.GrantedFallback,
 	// spot.GrantedRelief or "".
 	granted string
+	// requests is workload.ResourcesNote.
+	requests string
 	// returns is the name of the released pod that returns to spot, and that this pod replaces; ""
 	// for none.
 	returns string
@@ -75,13 +77,13 @@ type facts struct {
 // No pod of the revision gets on-demand, so each one is the first of the floor. The preference
 // finds an on-demand node that was never seen. Waiting would be useless. The pod is exempt, as if
 // its own node selector admitted only spot, unless the reason is a taint, which its owner may
-// remove.
+// remove, or the device that a young node lacks.
 func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, f facts, floor string) choice {
 	c := choice{
 		assigned: decision.AssignedAny, prefer: l.notSpot, why: floor +
-			", but no on-demand node that exists or existed could run it", ofRevision: true,
+			", but no on-demand node that exists or existed could run it" + f.requests, ofRevision: true,
 		warning: "The floor does not require on-demand: no on-demand node that exists or existed could run the pod " +
-			"(taints, node selector and affinity, volumes, affinity to other pods)",
+			"(taints, node selector and affinity, volumes, extended resources, affinity to other pods)" + f.requests,
 	}
 	switch {
 	case settings.Exemptions == decision.AllowExemptions && f.onlySpot():
@@ -162,7 +164,7 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 		c.ofRevision = true
 		c.warning = "overflow Never does not apply: a topology spread constraint has a domain without spot nodes, and some replica must run there"
 	case requiresSpot && !f.couldRun(decision.AssignedSpot):
-		c.why += ", and no spot node that exists or existed could run it"
+		c.why += ", and no spot node that exists or existed could run it" + f.requests
 	case requiresSpot && f.returns != "":
 		c = choice{assigned: decision.AssignedSpot, why: whyReturns(f.returns), require: l.spot}
 	case requiresSpot:

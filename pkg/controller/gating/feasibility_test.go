@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -78,6 +79,13 @@ func TestInfeasible(t *testing.T) {
 		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
 	}
+	gpus := func(node *v1.Node) *v1.Node {
+		node.Status.Capacity = v1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}
+		return node
+	}
+	needsGPU := func(pod *v1.Pod) { pod.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1") }
+	young := pooled("new", "on-demand", "a")
+	young.CreationTimestamp = metav1.Now()
 	for name, test := range map[string]struct {
 		settings decision.WorkloadSettings
 		nodes    []*v1.Node
@@ -100,6 +108,11 @@ func TestInfeasible(t *testing.T) {
 		"overflow Never, spot tainted":  {onlySpot, []*v1.Node{pooled("o", "on-demand", "a"), pooled("s", "spot", "a", "spot")}, nil, "0 on-demand, 3 any, 0 spot, 0 granted, 0 warnings"},
 		"overflow Never, no spot":       {onlySpot, []*v1.Node{pooled("o", "on-demand", "a")}, nil, "0 on-demand, 0 any, 3 spot, 0 granted, 0 warnings"},
 		"overflow Never, another pool":  {onlySpot, []*v1.Node{pooled("o", "on-demand", "a"), pooled("s", "spot", "a")}, pool("on-demand"), "0 on-demand, 3 any, 0 spot, 0 granted, 0 warnings"},
+		"GPUs on spot":                  {floor, []*v1.Node{pooled("o", "on-demand", "a"), gpus(pooled("s", "spot", "a"))}, needsGPU, "0 on-demand, 3 any, 0 spot, 3 granted, 1 warnings"},
+		"GPUs on spot, no fallback":     {never, []*v1.Node{pooled("o", "on-demand", "a"), gpus(pooled("s", "spot", "a"))}, needsGPU, "0 on-demand, 3 any, 0 spot, 3 granted, 1 warnings"},
+		"GPUs on spot, a young node":    {floor, []*v1.Node{young, gpus(pooled("s", "spot", "a"))}, needsGPU, "0 on-demand, 3 any, 0 spot, 3 granted, 1 warnings"},
+		"GPUs on both":                  {floor, []*v1.Node{gpus(pooled("o", "on-demand", "a")), gpus(pooled("s", "spot", "a"))}, needsGPU, "1 on-demand, 2 any, 0 spot, 0 granted, 0 warnings"},
+		"overflow Never, GPUs":          {onlySpot, []*v1.Node{gpus(pooled("o", "on-demand", "a")), pooled("s", "spot", "a")}, needsGPU, "0 on-demand, 3 any, 0 spot, 0 granted, 0 warnings"},
 		"overflow Never, spot is going": {onlySpot, []*v1.Node{pooled("o", "on-demand", "a"), pooled("s", "spot", "a", spot.InterruptionTaint)}, nil, "0 on-demand, 0 any, 3 spot, 0 granted, 0 warnings"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,6 +122,7 @@ func TestInfeasible(t *testing.T) {
 			}
 			objects = append(objects, clustertest.Run("s", clustertest.NewPod("db-0", clustertest.OwnedBy("StatefulSet", "db"))))
 			w := start(t, test.settings, objects...)
+			w.settings.Policy.LabelGrace = time.Minute
 			for i := range 3 {
 				pod := gated("ReplicaSet", "web-r", fmt.Sprint("web-", i))
 				if test.change != nil {
@@ -125,7 +139,7 @@ func TestInfeasible(t *testing.T) {
 			for i := range list.Items {
 				switch grant := list.Items[i].Annotations[spot.GrantedAnnotation]; {
 				case grant == "":
-				case grant == spot.GrantedExemption != (name == "on-demand is tainted"):
+				case grant == spot.GrantedExemption != (name == "on-demand is tainted" || name == "GPUs on spot, a young node"):
 					granted++
 				default:
 					t.Errorf("granted %q", grant)
@@ -136,6 +150,9 @@ func TestInfeasible(t *testing.T) {
 			w.until(want+" of infeasible pods", func() bool {
 				for len(w.events.Events) > 0 {
 					if event := <-w.events.Events; strings.Contains(event, spot.ReasonHiddenFromAutoscaler) {
+						if strings.HasPrefix(name, "GPUs") && !strings.Contains(event, "it requests nvidia.com/gpu") {
+							t.Errorf("the event does not name the GPU: %s", event)
+						}
 						warnings++
 					}
 				}

@@ -43,7 +43,7 @@ func TestPlacements(t *testing.T) {
 			wantEvent: "Normal ExemptFromFloor placed on spot despite its floor: the pod's own constraints admit only spot" + overBudget},
 		"fallback": {annotations: map[string]string{spot.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByFallback},
-			wantEvent: "Warning FellBackToSpot placed on spot over its budget or cap: no other node had room within fallbackAfter" + overBudget},
+			wantEvent: "Warning FellBackToSpot placed on spot over its budget or cap: no other node could run it, or none had room within fallbackAfter" + overBudget},
 		"fallback, on-demand has room": {annotations: map[string]string{spot.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
 			node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
 		"relief": {annotations: map[string]string{spot.MinOnDemandAnnotation: "100%"}, existing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",

@@ -28,7 +28,7 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 		// set or cleared. A node was deleted, with pods that used the budget or satisfied the
 		// floor. A node matches the pod's own constraints, or no longer.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.Delete | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint |
-			fwk.UpdateNodeCondition | fwk.UpdateNodeAnnotation}, QueueingHintFn: p.afterNode},
+			fwk.UpdateNodeCondition | fwk.UpdateNodeAnnotation | fwk.UpdateNodeAllocatable}, QueueingHintFn: p.afterNode},
 		// A sibling was deleted, started to terminate, or was removed from its revision (the last
 		// two arrive as general updates only). The pod itself got another owner, other labels or
 		// other annotations. An older revision was bound to on-demand.
