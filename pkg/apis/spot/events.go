@@ -102,11 +102,12 @@ const (
 	// Remedy: add capacity.
 	ReasonNoRoom = "NoRoomForReplacement"
 	// ReasonUseless (Warning, on the pod): a move would not help: a replacement returned to the
-	// same node, or too many moves have started off this node. The pod stays until its last moment.
-	// The event is recorded at most once an hour for each workload and node.
+	// same node, too many moves have started off this node, or the last move improved nothing. The
+	// pod stays until its last moment, or until the time in the message. The event is recorded at
+	// most once an hour for each workload and node.
 	//
-	// Remedy: remove `nodeName` or the toleration from the pod template, or find out who sets and
-	// clears the signal.
+	// Remedy: remove `nodeName` or the toleration from the pod template, find out who sets and
+	// clears the signal, or ask the scheduler why the replacement was placed elsewhere.
 	ReasonUseless = "MoveUseless"
 	// ReasonUnconfirmed (Warning, on the pod): the breaker is open, and no replacement can start
 	// before the eviction of the pod. It stays until something confirms that its node is being

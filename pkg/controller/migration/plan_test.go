@@ -42,7 +42,7 @@ func TestBegin(t *testing.T) {
 	const (
 		notice = 2 * time.Minute
 		noTime = "its node is about to be reclaimed, and no time is left for an eviction"
-		fits   = "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"
+		fits   = "by requests, node remaining has room for a replacement; no surge: it does not belong to a ReplicaSet"
 	)
 	replica := func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }
 	ordinal := func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }
@@ -61,7 +61,7 @@ func TestBegin(t *testing.T) {
 		want    []string
 		wantWhy string
 	}{
-		"a replica of a Deployment": {given: replica, left: notice, want: []string{"release web by surge"}, wantWhy: "a replacement fits on node remaining"},
+		"a replica of a Deployment": {given: replica, left: notice, want: []string{"release web by surge"}, wantWhy: "by requests, node remaining has room for a replacement"},
 		"one of a StatefulSet":      {given: ordinal, left: notice, want: []string{"evict db-0 by evict"}, wantWhy: fits},
 		"nothing has room for it": {
 			given: ordinal, left: notice, noRoom: true,
@@ -164,7 +164,7 @@ func TestBegin(t *testing.T) {
 				rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", UID: "r", Controller: new(true)}}
 				w.pod("web", rs, "reclaimed")
 			}, left: 31 * time.Second,
-			want: []string{"evict web by evict"}, wantWhy: "a replacement fits on node remaining; no surge: its ReplicaSet has a controller that is not a Deployment",
+			want: []string{"evict web by evict"}, wantWhy: "by requests, node remaining has room for a replacement; no surge: its ReplicaSet has a controller that is not a Deployment",
 		},
 		"of a DaemonSet": {
 			given: func(w *world) {

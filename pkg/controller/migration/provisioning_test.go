@@ -44,7 +44,7 @@ func TestProvisioning(t *testing.T) {
 		toSpot   bool
 	}{
 		"heal, on-demand has room": {reason: migration.Heal, requires: decision.AssignedOnDemand, room: onDemand,
-			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node on-demand"},
+			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "by requests, node on-demand has room for a replacement"},
 		"heal, on-demand is full": {reason: migration.Heal, requires: decision.AssignedOnDemand, room: onSpot,
 			want:    []string{"release web by surge", "stay zk-0"},
 			wantWhy: "nothing has room for a replacement: all full; it requires on-demand, so that an autoscaler adds a node"},
@@ -56,14 +56,14 @@ func TestProvisioning(t *testing.T) {
 			want:    []string{"release web by surge", "stay zk-0"},
 			wantWhy: "nothing has room for a replacement: all full; it requires on-demand, so that an autoscaler adds a node"},
 		"return, spot has room": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, room: onSpot, toSpot: true,
-			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node spot"},
+			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "by requests, node spot has room for a replacement"},
 		"return, spot is full: no eviction": {reason: migration.ReturnToSpot, requires: decision.AssignedSpot, room: onDemand, toSpot: true,
 			want:    []string{"release web by surge"},
 			wantWhy: "nothing has room for a replacement: all full; it requires spot, so that an autoscaler adds a node"},
 		"return, spot has room, without the mode": {reason: migration.ReturnToSpot, room: onSpot,
-			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node spot"},
+			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "by requests, node spot has room for a replacement"},
 		"an interruption requires nothing": {reason: migration.Interruption, room: onDemand, deadline: 2 * time.Minute,
-			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "a replacement fits on node on-demand"},
+			want: []string{"release web by surge", "evict zk-0 by evict"}, wantWhy: "by requests, node on-demand has room for a replacement"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

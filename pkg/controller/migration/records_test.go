@@ -303,6 +303,6 @@ func TestLogOfAMove(t *testing.T) {
 	// The fields that depend on the world's node and workload have default values.
 	about := ` pod="shop/db-0" podUID="db-0-4" action="evict" cause="reclaim" reason="interruption" method="evict" node="reclaimed" capacityType="on-demand" workload="shop/db"` +
 		` desired=1 floor=0 ready=1 deadline="` + start.Add(10*time.Minute).String() + `" replacement="not created"`
-	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` message="a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"`}
+	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` message="by requests, node remaining has room for a replacement; no surge: it does not belong to a ReplicaSet"`}
 	clustertest.Equal(t, "logged", want, got)
 }

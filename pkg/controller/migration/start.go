@@ -139,7 +139,7 @@ func (p *planner) withReplacement(o *observation, first Action) Action {
 		if ok && to.Facts.Capacity.Type != capacity || full == simulation.AfterPreemption && (o.Reason == ReturnToSpot || o.Reason == Assign) {
 			return Action{} // a more urgent move has reserved the room that this move was planned for
 		}
-		first.Why = strings.TrimSpace("a replacement fits on node " + to.Name + " " + full)
+		first.Why = strings.TrimSpace("by requests, node " + to.Name + " has room for a replacement " + full)
 	}
 	if first.Kind == EvictPod {
 		first.Why += "; no surge: " + o.noSurge

@@ -226,15 +226,15 @@ func TestLargerSuccessor(t *testing.T) {
 		wantWhy  string
 	}{
 		"equal": {template: "1", reason: migration.Heal, want: []string{"evict db-0 by evict"},
-			wantWhy: "a replacement fits on node od; no surge: it does not belong to a ReplicaSet"},
+			wantWhy: "by requests, node od has room for a replacement; no surge: it does not belong to a ReplicaSet"},
 		"larger":                 {template: "2", reason: migration.Heal, want: []string{"stay db-0 by evict"}, wantWhy: larger},
-		"smaller":                {template: "500m", reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node od; no surge: it does not belong to a ReplicaSet"},
+		"smaller":                {template: "500m", reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "by requests, node od has room for a replacement; no surge: it does not belong to a ReplicaSet"},
 		"larger, advisory":       {template: "2", reason: migration.Advisory, want: []string{"stay db-0 by evict"}, wantWhy: larger},
-		"larger, with a request": {template: "2", reason: migration.Requested, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node od; no surge: it does not belong to a ReplicaSet"},
+		"larger, with a request": {template: "2", reason: migration.Requested, want: []string{"evict db-0 by evict"}, wantWhy: "by requests, node od has room for a replacement; no surge: it does not belong to a ReplicaSet"},
 		"larger, with a deadline": {template: "2", reason: migration.Interruption, deadline: 2 * time.Minute, want: []string{"evict db-0 by evict"},
-			wantWhy: "a replacement fits on node od; no surge: it does not belong to a ReplicaSet"},
+			wantWhy: "by requests, node od has room for a replacement; no surge: it does not belong to a ReplicaSet"},
 		"after preemption": {template: "1", reason: migration.Heal, lower: "deployment room 1 od profile=other priority=-1 cpu=4", want: []string{"evict db-0 by evict"},
-			wantWhy: "a replacement fits on node od " + simulation.AfterPlaceholders + "; no surge: it does not belong to a ReplicaSet"},
+			wantWhy: "by requests, node od has room for a replacement " + simulation.AfterPlaceholders + "; no surge: it does not belong to a ReplicaSet"},
 		"an assignment preempts no working pod": {template: "1", reason: migration.Assign, lower: "deployment app 1 od profile=other priority=1 cpu=4"},
 	} {
 		t.Run(name, func(t *testing.T) {

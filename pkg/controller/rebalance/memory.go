@@ -3,7 +3,6 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -20,17 +19,19 @@ import (
 )
 
 const (
-	// A workload is not moved for minBackOff after a move that improved nothing. The back-off
-	// doubles with each failure, up to maxBackOff, because the obstacle may disappear.
-	minBackOff, maxBackOff = time.Minute, time.Hour
+	// A workload is not moved for minBackOff after a move that improved nothing, or for evictBackOff
+	// if the move evicted its pod first, because that costs a replica. The obstacle may be one that
+	// Room does not know, such as a filter of the user's scheduler. The back-off doubles with each
+	// failure, up to maxBackOff, because the obstacle may disappear. It also ends if the template of
+	// the workload changes. No change of a node ends it: in many clusters a node changes every minute.
+	minBackOff, evictBackOff, maxBackOff = time.Minute, time.Hour, 24 * time.Hour
+	// provisioningBackOff limits the back-off of moves for which an autoscaler has to add a node: a
+	// cloud may have nodes again without notice.
+	provisioningBackOff = time.Hour
 	// moveTimeout is the time for which a move may be planned without a change to the pod. A
 	// PodDisruptionBudget may forbid the change, or other moves may be more urgent. After this
 	// time it counts as a failed move, so that it does not block other moves.
 	moveTimeout = 5 * time.Minute
-	// maxFailures is after how many failed moves for the same reason a workload is not moved any
-	// more until a node changes. The obstacle may be one that Room does not know, such as the
-	// anti-affinity of another workload or a limit of attached volumes.
-	maxFailures = 5
 )
 
 // memory is the state that a planner keeps between rounds.
@@ -45,8 +46,6 @@ type memory struct {
 	// unavailableSince is the time since which a workload has had replicas that do not run.
 	unavailableSince map[workload.OwnerKey]time.Time
 	nodes            map[types.UID]*seenNode
-	// nodesVersion returns a value that differs if a fact about the nodes of the round differs.
-	nodesVersion func() uint64
 }
 
 // passedOn is the part of the memory that a planner passes on to later leaders.
@@ -80,6 +79,7 @@ type attempt struct {
 	reason            migration.Reason
 	started           time.Time
 	provisions        bool      // whether an autoscaler has to add a node for the replacement
+	surges            bool      // whether the replacement could start before its pod ended
 	released          bool      // whether its pod was seen as released
 	goneSince         time.Time // when the pod was first seen to be gone; zero if it is not
 	shortfallBefore   int       // the workload's deficit at the start of the move
@@ -89,18 +89,25 @@ type attempt struct {
 type backOff struct {
 	Until time.Time
 	Wait  time.Duration
-	// Failures counts the failed moves for Reason. The last one failed with the nodes of that
-	// version. isReported reports whether an event has reported that the workload is not moved any
-	// more.
-	Failures   int
-	Reason     migration.Reason
-	Nodes      uint64
-	isReported bool
+	// Reason is the reason of the last failed move, and Template the template of its workload then
+	// (templateOf).
+	Reason   migration.Reason
+	Template string
+	// IsReported reports whether an event has reported a back-off of at least evictBackOff, or need
+	// not: an autoscaler reports itself why it adds no node.
+	IsReported bool
 }
 
-// stopped reports whether the workload is not moved before a node changes.
-func (b *backOff) stopped(nodesVersion func() uint64) bool {
-	return b.Failures >= maxFailures && b.Nodes == nodesVersion()
+// templateOf returns a value that changes with the template of the newest pods of the workload; ""
+// if it has no revisions.
+func templateOf(w *snapshot.Workload) string {
+	switch {
+	case w.StatefulSet != nil:
+		return w.StatefulSet.Status.UpdateRevision
+	case len(w.Revisions) > 0:
+		return string(w.Revisions[len(w.Revisions)-1].Key.UID)
+	}
+	return ""
 }
 
 type seenNode struct {
@@ -174,15 +181,13 @@ func (l *passedOn) interrupt(n *snapshot.Node, now time.Time) {
 }
 
 // pause returns the pause or back-off of a workload that has not ended.
-func (m *memory) pause(workload workload.OwnerKey, now time.Time, pause time.Duration) Obstacle {
-	last, ok := m.Interrupted[workload]
-	b := m.BackOffs[workload]
+func (m *memory) pause(w *snapshot.Workload, now time.Time, pause time.Duration) Obstacle {
+	last, ok := m.Interrupted[w.Key]
+	b := m.BackOffs[w.Key]
 	switch {
 	case ok && now.Before(last.Add(pause)):
 		return Obstacle{Cause: Interrupted, Until: last.Add(pause)}
-	case b.stopped(m.nodesVersion):
-		return Obstacle{Cause: Stopped}
-	case now.Before(b.Until):
+	case now.Before(b.Until) && b.Template == templateOf(w):
 		return Obstacle{Cause: BackedOff, Until: b.Until}
 	}
 	return Obstacle{}
@@ -248,22 +253,36 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 		delete(m.attempts, w.Key)
 	case pod != nil:
 		if a.released || r.now.Sub(a.started) >= moveTimeout {
-			m.recordFailure(w.Key, a, r.now)
+			m.recordFailure(w, a, minBackOff, r.now)
+			delete(m.attempts, w.Key)
 		}
 	case w.RollingOut && !rolloutPaused(w):
 		delete(m.attempts, w.Key) // the rollout replaces the pods that the move should improve
 	case r.transitions[w.Key].Leaving() || unavailable(r.transitions[w.Key]) > a.unavailableBefore || r.starting(w):
-		if a.goneSince.IsZero() {
-			a.goneSince = r.now
-		}
+		m.recordGone(w, a, r.now)
 		return r.now.Sub(a.goneSince) < moveTimeout
 	case shortfall(w, a.reason) < a.shortfallBefore:
 		delete(m.attempts, w.Key)
 		delete(m.BackOffs, w.Key)
 	default:
-		m.recordFailure(w.Key, a, r.now)
+		m.recordGone(w, a, r.now)
+		delete(m.attempts, w.Key)
 	}
 	return false
+}
+
+// recordGone records when the pod of an attempt was first seen to be gone. The move counts as
+// failed from then on, until it has reduced the deficit: the next leader does not know the attempt.
+func (m *memory) recordGone(w *snapshot.Workload, a *attempt, now time.Time) {
+	if !a.goneSince.IsZero() {
+		return
+	}
+	least := evictBackOff
+	if a.surges {
+		least = minBackOff
+	}
+	a.goneSince = now
+	m.recordFailure(w, a, least, now)
 }
 
 // shortfall returns how far a workload is from the goal of reason; less is better. For make room
@@ -279,52 +298,35 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 	return w.FloorStatus().Surplus
 }
 
-func (m *memory) recordFailure(workload workload.OwnerKey, a *attempt, now time.Time) {
-	b := m.BackOffs[workload]
-	if b.Reason != a.reason || a.provisions { // a cloud may have nodes again without notice
-		b.Failures, b.Reason = 0, a.reason
+// recordFailure backs a workload off for at least that long.
+func (m *memory) recordFailure(w *snapshot.Workload, a *attempt, least time.Duration, now time.Time) {
+	b := backOff{Wait: 2 * m.BackOffs[w.Key].Wait, Reason: a.reason, Template: templateOf(w), IsReported: a.provisions}
+	most := maxBackOff
+	if a.provisions {
+		most = provisioningBackOff
 	}
-	b.Failures++
-	b.Wait = min(max(2*b.Wait, minBackOff), maxBackOff)
-	b.Until, b.Nodes = now.Add(b.Wait), m.nodesVersion()
-	m.BackOffs[workload] = b
-	delete(m.attempts, workload)
+	b.Wait = min(max(b.Wait, least), most)
+	b.Until = now.Add(b.Wait)
+	m.BackOffs[w.Key] = b
 }
 
-// reportStopped adds, once for each workload that is not moved any more, a move that only reports
-// this.
-func (r *round) reportStopped() {
+// reportBackOffs adds, once for each long back-off, a move that only reports it.
+func (r *round) reportBackOffs() {
 	for _, w := range r.snapshot.Workloads {
 		b := r.BackOffs[w.Key]
-		if b.isReported || !b.stopped(r.nodesVersion) {
+		if b.IsReported || b.Wait < evictBackOff || r.attempts[w.Key] != nil || r.pause(w, r.now, 0).Cause != BackedOff {
 			continue
 		}
-		b.isReported = anyPod(w, func(p *snapshot.Pod) bool {
+		b.IsReported = anyPod(w, func(p *snapshot.Pod) bool {
 			if p.Node != nil {
 				r.moves = append(r.moves, migration.Move{Pod: p, Reason: b.Reason, Useless: fmt.Sprintf(
-					"%d moves of its workload (%s) in a row improved nothing; the next one waits until a node changes", b.Failures, b.Reason)})
+					"the last move of its workload (%s) improved nothing, although by requests a node had room; the next one starts after %s, "+
+						"or after a change of its template", b.Reason, b.Until.UTC().Format(time.RFC3339))})
 			}
 			return p.Node != nil
 		})
 		r.BackOffs[w.Key] = b
 	}
-}
-
-// versionOf returns a value that depends on everything about the nodes of s that a scheduler reads,
-// except their pods.
-func versionOf(s *snapshot.Snapshot) uint64 {
-	h := fnv.New64a()
-	for _, n := range s.Nodes {
-		fmt.Fprintln(h, n.UID, n.Labels, n.Spec.Unschedulable, n.Facts.Signal)
-		for _, taint := range n.Spec.Taints {
-			fmt.Fprintln(h, taint.Key, taint.Value, taint.Effect)
-		}
-		for _, name := range slices.Sorted(maps.Keys(n.Status.Allocatable)) {
-			q := n.Status.Allocatable[name]
-			fmt.Fprintln(h, name, q.String())
-		}
-	}
-	return h.Sum64()
 }
 
 func (m *memory) forget(r *round) {
@@ -338,7 +340,7 @@ func (m *memory) forget(r *round) {
 		return !workloads[key] || pod != nil && pod.Live() && !r.moved[key]
 	})
 	maps.DeleteFunc(m.BackOffs, func(key workload.OwnerKey, b backOff) bool {
-		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff && !b.stopped(m.nodesVersion)
+		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff
 	})
 	for _, l := range []*passedOn{&m.passedOn, &m.certain} {
 		forgetOld(l.Interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)

@@ -480,32 +480,59 @@ func TestHealBySurgeIfReplicaIsMissing(t *testing.T) {
 	}
 }
 
-// After several moves that did not help, a workload is moved again only after a node has changed.
-func TestFailuresStop(t *testing.T) {
-	w := newWorld("node o on-demand cpu=9", "node s spot cpu=9", "deployment web 2 s s min=1")
-	p := rebalance.NewPlanner(settings)
-	var log []string
-	for minute := range 600 {
-		w.now = start.Add(time.Duration(minute) * time.Minute)
-		switch minute {
-		case 400:
-			w.node("s").taints = []v1.Taint{{Key: "other", Effect: v1.TaintEffectPreferNoSchedule}}
-		case 440: // less than maxBackOff after the end of the last back-off
-			w.addNode("o2", "on-demand", 1)
-		}
-		for _, move := range w.plan(p) {
-			log = append(log, fmt.Sprintf("%d: %s", minute, move))
-			if name, _, _ := strings.Cut(move, " "); strings.HasSuffix(move, " heal") { // replaced on the same node
-				w.pod(name).name = fmt.Sprintf("web-%d", minute+10)
+// A node changes every minute, and each move fails, as with a filter of the user's scheduler that
+// Room does not know. The back-off doubles nevertheless, and starts with an hour if the move evicts
+// its pod first. The leaders change after each eviction. A new template ends the back-off.
+func TestBackOffs(t *testing.T) {
+	for name, test := range map[string]struct {
+		lines []string
+		pod   string
+		want  []string
+	}{
+		"heal by surge": {[]string{"node o on-demand cpu=9", "deployment web 1 s min=1"}, "web-0",
+			[]string{"0 heal", "2 heal", "5 heal", "10 heal", "19 heal", "36 heal", "69 heal", "70 heal stopped", "134 heal", "135 heal stopped", "150 heal"}},
+		"heal by eviction": {[]string{"node o on-demand cpu=9", "statefulset db 1 s min=1"}, "db-0",
+			[]string{"0 heal", "1 heal stopped", "60 heal", "61 heal stopped", "150 heal"}},
+		"return to spot by eviction": {[]string{"node o on-demand cpu=9", "statefulset db 2 o o min=1"}, "db-1",
+			[]string{"0 return-to-spot", "1 return-to-spot stopped", "60 return-to-spot", "61 return-to-spot stopped", "150 return-to-spot"}},
+		"make room by eviction": {[]string{"node o on-demand cpu=1", "statefulset db 1 o min=0", "deployment one 1 - min=1"}, "db-0",
+			[]string{"0 make-room", "1 make-room stopped", "60 make-room", "61 make-room stopped", "150 make-room"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(append([]string{"node s spot cpu=9"}, test.lines...)...)
+			remembering := settings
+			remembering.Memory = &leader.Memory{}
+			p, moved, place := rebalance.NewPlanner(remembering), w.pod(test.pod), w.pod(test.pod).node
+			var log []string
+			for minute := range 151 {
+				w.now = start.Add(time.Duration(minute) * time.Minute)
+				w.node("s").taints = []v1.Taint{{Key: "other", Value: fmt.Sprint(minute), Effect: v1.TaintEffectPreferNoSchedule}}
+				if minute == 150 {
+					w.workloads[0].template = "new"
+					for _, p := range w.workloads[0].pods {
+						p.revision = 1
+					}
+				}
+				for _, move := range w.plan(p) {
+					_, move, _ = strings.Cut(move, " ")
+					log = append(log, fmt.Sprintf("%d %s", minute, move))
+					if strings.HasSuffix(move, " stopped") {
+						continue
+					}
+					if w.workloads[0].kind == "Deployment" {
+						moved.released = move
+						w.plan(p)
+						moved.released = ""
+						continue
+					}
+					moved.name, moved.node = fmt.Sprintf("%s-%d", test.pod, minute), nil
+					w.plan(p)
+					moved.node, p = place, rebalance.NewPlanner(remembering)
+				}
 			}
-		}
+			clustertest.Equal(t, "moves", test.want, log)
+		})
 	}
-	want := []string{
-		"0: web-0 heal", "2: web-1 heal", "5: web-10 heal", "10: web-12 heal", "19: web-15 heal",
-		"20: web-29 heal stopped", "400: web-20 heal", "402: web-29 heal", "405: web-410 heal", "410: web-412 heal", "419: web-415 heal",
-		"420: web-420 heal stopped", "440: web-420 heal",
-	}
-	clustertest.Equal(t, "moves", want, log)
 }
 
 // A pause ends moves, but they do not count as failed. They continue after the pause.

@@ -28,7 +28,6 @@ const (
 	OthersUnready Cause = "another pod of it is not ready"
 	Interrupted   Cause = "paused after an interruption (pauseAfterInterruption)"
 	BackedOff     Cause = "back-off after a failed move"
-	Stopped       Cause = "moves failed too often: the next one waits until a node changes"
 	LimitReached  Cause = "other moves come first (maxMoves)"
 	NotCalm       Cause = "the spot pool is not calm yet (calmPeriod)"
 	OnePerPeriod  Cause = "the spot pool has not been calm for long: one replica of a workload returns per calmPeriod"
@@ -130,7 +129,7 @@ func (r *round) obstacle(w *snapshot.Workload, ignoreUnavailable bool) Obstacle 
 	case pods != (snapshot.PodsInTransition{}):
 		return Obstacle{Cause: Unsettled}
 	}
-	if o := r.pause(w.Key, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration); o.Cause != "" {
+	if o := r.pause(w, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration); o.Cause != "" {
 		return o
 	}
 	if r.starting(w) {

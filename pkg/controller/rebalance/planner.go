@@ -9,7 +9,6 @@ package rebalance
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -118,7 +117,6 @@ func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]
 		p.firstRound = s.Now
 		p.load(p.settings.Memory)
 	}
-	p.nodesVersion = sync.OnceValue(func() uint64 { return versionOf(s) })
 	p.observe(s)
 	r.gating = p.settings.Gating.Enabled && (p.settings.GatesReplacement == nil || p.settings.GatesReplacement(time.Time{}))
 	r.surges, r.feasibility = migration.CanSurge(s), p.settings.Provisioning.Feasibility(s)
@@ -138,7 +136,7 @@ func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]
 		r.returnToSpot()
 	}
 	p.forget(r)
-	r.reportStopped()
+	r.reportBackOffs()
 	p.settings.Memory.Store(p.passedOn)
 	return r
 }
@@ -221,10 +219,10 @@ func othersReady(p *snapshot.Pod) bool {
 func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires decision.AssignedCapacity, to *snapshot.Node) {
 	w := pod.Workload
 	// As in unavailableTooLong: the Deployment may not be able to surge.
-	onlySurge := reason == migration.Heal && r.transitions[w.Key].Missing > 0
+	onlySurge := reason == migration.Assign || reason == migration.Heal && r.transitions[w.Key].Missing > 0
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, provisions: to == nil, shortfallBefore: shortfall(w, reason),
-			unavailableBefore: unavailable(r.transitions[w.Key])}
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, provisions: to == nil, surges: r.surges(pod),
+			shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
 	}
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
 	r.moved[w.Key], r.placements[pod] = true, to

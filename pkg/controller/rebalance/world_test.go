@@ -62,6 +62,7 @@ type testWorkload struct {
 	keepsScheduler bool
 	uncreated      int32 // pods that the first ReplicaSet has not created yet
 	unmanaged      bool
+	template       string                           // the revision of a StatefulSet
 	settings       func(*decision.WorkloadSettings) // changes the settings; nil for no change
 }
 
@@ -231,7 +232,7 @@ func (w *world) snapshot() *snapshot.Snapshot {
 		case "Deployment": // not for a Rollout, which is not read
 			object.Deployment = &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Paused: work.paused}}
 		case "StatefulSet":
-			object.StatefulSet = &appsv1.StatefulSet{}
+			object.StatefulSet = &appsv1.StatefulSet{Status: appsv1.StatefulSetStatus{UpdateRevision: work.template}}
 		}
 		s.Workloads = append(s.Workloads, object)
 		revisions := map[int]*snapshot.Revision{}

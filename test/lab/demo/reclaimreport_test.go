@@ -38,7 +38,7 @@ func handled() reclaimed {
 		},
 		Returned: []exit{{Workload: "search", Method: migration.Surge}}, Back: 12 * time.Second, Outages: outages,
 		OnNotice: []eventSummary{{spot.ReasonInterruption, 4, "Node spot-1", "it is reclaimed"}},
-		OnReturn: []eventSummary{{spot.ReasonReleased, 1, "Pod search-1", "a replacement fits"}},
+		OnReturn: []eventSummary{{spot.ReasonReleased, 1, "Pod search-1", "by requests"}},
 	}
 }
 
@@ -85,7 +85,7 @@ func TestReclaimReportContent(t *testing.T) {
 			"admin had fallen back to spot, because on-demand was cordoned until 4s after the notice.",
 			"12.0 s after the pool was recreated, on-demand runs exactly the floors. Back to spot: 1 surge.",
 			"SpotInterruption (4), Node spot-1: it is reclaimed",
-			"ReleasedToMove (1), Pod search-1: a replacement fits",
+			"ReleasedToMove (1), Pod search-1: by requests",
 			"(shipped: calmPeriod: 10m)",
 		}},
 		"mishandled": {mishandled(), []string{
