@@ -229,6 +229,11 @@ func (f *Feasibility) FitsLater(p *snapshot.Pod, requires decision.AssignedCapac
 	return f.fits(p, requires, true, false)
 }
 
+// MayRemove reports whether an autoscaler may remove the node.
+func (f *Feasibility) MayRemove(node *snapshot.Node) bool {
+	return providers.MayScaleDown(node.Node, len(f.provisioning.knownPools()) > 0)
+}
+
 // fits judges by the nodes that exist or existed, and by the pools. An unknown capacity type, or a
 // requirement that no known node meets, is no evidence against an autoscaler: it may start from no
 // nodes. So fits returns false only if a node of another type, or the node of p, could run the pod,

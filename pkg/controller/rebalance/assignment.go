@@ -77,10 +77,11 @@ func unassignedOnDemand(p *snapshot.Pod) bool {
 func requiresOnDemand(p *snapshot.Pod) bool { return p.Subject.Pod.OnlyOnDemand }
 
 // assignCandidates returns the candidates of a workload that may be replaced by pods that require
-// on-demand.
+// on-demand. Such a pod already runs on the right type. So the replacement must start first, and
+// the requirement must be useful: an autoscaler may remove the node.
 func (r *round) assignCandidates(w *snapshot.Workload) []*snapshot.Pod {
 	return r.candidates(w.Revisions, decision.OnDemand, func(p *snapshot.Pod) bool {
-		return unassignedOnDemand(p) && othersReady(p) &&
+		return unassignedOnDemand(p) && othersReady(p) && r.surges(p) && r.feasibility.MayRemove(p.Node) &&
 			(r.settings.Rebalance.LocalStorage == controller.MoveLocalStorage || !workload.LosesLocalData(p.Pod))
 	})
 }

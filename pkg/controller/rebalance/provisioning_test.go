@@ -13,6 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
@@ -146,7 +147,19 @@ func TestProvisioning(t *testing.T) {
 			[]string{"web-0 assign on-demand"}, nil},
 		"running: no surge, on-demand is full": {[]string{"node o on-demand cpu=1", "node s spot cpu=4", "statefulset db 3 o s s min=1"}, nothing, nil, nil},
 		"running: an ordinal in the floor": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "statefulset db 3 o o s min=2"},
-			func(w *world) { assign(w, "db-0") }, []string{"db-1 assign on-demand"}, nil},
+			func(w *world) { assign(w, "db-0") }, nil, nil},
+		"running: a singleton that cannot surge": {[]string{"node o on-demand cpu=4", "deployment web 1 o min=1"},
+			func(w *world) { w.pod("web-0").port = 80 }, nil, nil},
+		"running: the cluster autoscaler removes no such node": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
+			func(w *world) {
+				w.node("o").mutate = func(n *v1.Node) {
+					n.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+				}
+			}, nil, nil},
+		"running: Karpenter does not disrupt the node": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
+			func(w *world) {
+				w.node("o").mutate = func(n *v1.Node) { n.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} }
+			}, nil, nil},
 		"running: the floor requires on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { assign(w, "web-0") }, nil, nil},
 		"running: no assignment would change its affinity": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
@@ -360,6 +373,18 @@ func TestRefusedByAutoscaler(t *testing.T) {
 			w, p = newWorld(step.node, "node s spot cpu=9", "deployment web 2 s s min=1"), rebalance.NewPlanner(with)
 		}
 		clustertest.Equal(t, fmt.Sprintf("after %s: moves", step.after), step.want, w.planProvisioning(p))
+	}
+}
+
+// Karpenter removes only the nodes of NodePools.
+func TestAssignWithKarpenter(t *testing.T) {
+	for label, want := range map[string][]string{"": nil, "karpenter.sh/nodepool": {"web-0 assign on-demand"}} {
+		with := provisioning()
+		with.Provisioning = &simulation.Provisioning{}
+		with.Provisioning.SetPools([]providers.NodePool{{}})
+		w := newWorld("node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1")
+		w.node("o").mutate = func(n *v1.Node) { n.Labels[label] = "default" }
+		clustertest.Equal(t, "moves", want, w.planProvisioning(rebalance.NewPlanner(with)))
 	}
 }
 
