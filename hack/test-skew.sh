@@ -12,8 +12,7 @@ minor=${MINOR:-1.37}
 all="placement busy controller policies chart kubectl autoscaler extender"
 case $minor in
   1.34) all=${all% extender} ;; # its kube-scheduler is too old for the extender (docs/design/extender.md)
-  1.35 | 1.36) ;;
-  1.37) all="$all evictions" ;; # the only version with EvictionRequests
+  1.35 | 1.36 | 1.37) ;;
   *) echo "skew: MINOR=$minor, expected 1.34, 1.35, 1.36 or 1.37" >&2; exit 2 ;;
 esac
 if [ -n "${RUN:-}" ] && [ -z "${PARTS:-}" ]; then
@@ -57,7 +56,6 @@ for part in ${PARTS:-$all}; do
     kubectl) tests ./test/kubectl . ;;
     autoscaler) tests ./test/autoscaler . ;;
     extender) hack/test-extender.sh | sed "s/^extender/skew: Kubernetes $version, extender/" || failed=1 ;;
-    evictions) tests ./test/controller '^TestEvictionRequest' -tags skew ;;
     *) echo "skew: PARTS contains $part, expected: $all" >&2; exit 2 ;;
   esac
 done

@@ -28,9 +28,6 @@ const (
 	eventBurst      = 100
 )
 
-// responsesPerSecond is the rate and the burst of responses to Evictions.
-const responsesPerSecond = 20
-
 // permission decides which requests may be sent. A nil gate refuses no removal.
 type permission struct {
 	// mayWrite returns an error while no request that changes an object may be sent.
@@ -105,18 +102,6 @@ func newReaders(config *rest.Config, perSecond int32) (r readers, err error) {
 	r.dynamic, errs[1] = dynamic.NewForConfig(config)
 	r.metadata, errs[2] = metadata.NewForConfig(config)
 	return r, errors.Join(errs[:]...)
-}
-
-// newEvictions returns the Evictions that the controller responds to; nil if it responds to none.
-func newEvictions(config *rest.Config, setup *setup, readers readers, may permission) (*round.Evictions, error) {
-	if !setup.Drain.EvictionRequests {
-		return nil, nil
-	}
-	writer, err := dynamic.NewForConfig(writing(config, responsesPerSecond, may))
-	if err != nil {
-		return nil, fmt.Errorf("creating the client that responds to Evictions: %w", err)
-	}
-	return round.NewEvictions(readers.dynamic, writer), nil
 }
 
 // withoutRetries makes calls ignore Retry-After. client-go would retry up to ten times, for 10 s

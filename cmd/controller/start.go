@@ -108,17 +108,13 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	if err != nil {
 		return fmt.Errorf("creating the client that writes: %w", err)
 	}
-	evictions, err := newEvictions(config, setup, readers, may)
-	if err != nil {
-		return err
-	}
 	nodeOwners := round.NewNodeOwners(readers.metadata)
 	caches, err := newCaches(readers.kubernetes)
 	if err != nil {
 		return fmt.Errorf("creating the caches: %w", err)
 	}
 	planner, err := round.NewPlanner(setup.Config, caches.factory, round.Clients{
-		Writer: writer, RequestTimeout: requestTimeout, Live: readers.live, Recorder: recorder, Evictions: evictions, NodeOwners: nodeOwners,
+		Writer: writer, RequestTimeout: requestTimeout, Live: readers.live, Recorder: recorder, NodeOwners: nodeOwners,
 		Gate: may.gate, Switches: may.switches,
 	})
 	if err != nil {
@@ -139,9 +135,6 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 	})
 	nodePools := &round.NodePools{Reader: readers.dynamic, Provisioning: planner.Provisioning}
 	runnables := []manager.Runnable{caches, may.switches, nodeOwners, nodePools, leading}
-	if evictions != nil {
-		runnables = append(runnables, evictions)
-	}
 	if setup.DryRun {
 		runnables = append(runnables, newDryRunWarning(readers, setup))
 	} else {

@@ -72,11 +72,6 @@ patches:
 			more:       "  literals: ['prices.yaml=[{instanceType: m5.large, zone: a, spot: 0.04, onDemand: 0.096}]']\n", // of the ConfigMap
 			controller: func(config object) { config["costs"].(object)["priceFile"] = "prices.yaml" },
 		},
-		"eviction requests": {
-			values:     values{"controller": values{"config": values{"drain": values{"evictionRequests": true}}}},
-			resources:  []string{"base", "overlays/eviction-requests"},
-			controller: func(config object) { config["drain"].(object)["evictionRequests"] = true },
-		},
 		"any scheduler": {
 			values:     values{"scheduler": values{"enabled": false}},
 			resources:  []string{"overlays/any-scheduler"},

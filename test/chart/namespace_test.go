@@ -14,7 +14,7 @@ import (
 
 // everything is a kustomization with all parts that use the namespace.
 var everything = []string{
-	"base", "overlays/autoscaler", "overlays/eviction-requests", "overlays/monitoring", "overlays/namespace-opt-in", "overlays/operator", "overlays/viewer",
+	"base", "overlays/autoscaler", "overlays/monitoring", "overlays/namespace-opt-in", "overlays/operator", "overlays/viewer",
 }
 
 // TestNamespace shows that nothing in a kustomization with another namespace refers to kube-system,

@@ -32,7 +32,6 @@
 //
 //	drain, drain_long      kubectl drain
 //	protect, protect_long  PodDisruptionBudgets of protected Deployments
-//	evictions_skew         EvictionRequests of Kubernetes 1.37 (build tag skew)
 //
 // Failures:
 //

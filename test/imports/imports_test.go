@@ -35,7 +35,7 @@ var order = [][]string{
 	{"controller/safety"},
 	{"controller/costs", "controller/loop", "controller/migration"},
 	{"controller/execution"},
-	{"controller/disruptions", "controller/gating", "controller/interruption", "controller/rebalance", "controller/responder"},
+	{"controller/disruptions", "controller/gating", "controller/interruption", "controller/rebalance"},
 	{"controller/protection"},
 	{"controller/round"},
 	// The scheduler and the extender.

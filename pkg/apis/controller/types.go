@@ -117,10 +117,6 @@ type Drain struct {
 	// Cordons: a cordoned node counts as being drained. kubectl drain cordons the node and leaves
 	// no other sign. Default false.
 	Cordons bool `json:"cordons,omitempty"`
-	// EvictionRequests: the controller replaces a pod before it evicts it, if the pod names the
-	// responder spot-aware-scheduler.io/surge and an EvictionRequest of Kubernetes 1.37 (alpha)
-	// targets the pod. Default false.
-	EvictionRequests bool `json:"evictionRequests,omitempty"`
 }
 
 // Migration configures how pods are moved.

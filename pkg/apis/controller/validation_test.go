@@ -35,7 +35,7 @@ interruption:
   deleteAtDeadline: false
   breaker: {maxPercent: 100, minNodes: 1}
   advisory: {enabled: true, timeLimit: 10s, pause: 1m}
-drain: {assist: false, cordons: true, evictionRequests: true}
+drain: {assist: false, cordons: true}
 migration: {surgeTimeout: 3m, evictableOwners: [Shard.example.com]}
 limits:
   movesPerHour: 0
@@ -83,7 +83,7 @@ func TestRead(t *testing.T) {
 					Breaker:  Breaker{MaxPercent: 100, MinNodes: 1},
 					Advisory: Advisory{Enabled: true, TimeLimit: duration(10 * time.Second), Pause: duration(time.Minute)},
 				},
-				Drain:     Drain{Cordons: true, EvictionRequests: true},
+				Drain:     Drain{Cordons: true},
 				Migration: Migration{SurgeTimeout: duration(3 * time.Minute), EvictableOwners: []string{"Shard.example.com"}},
 				Limits: Limits{
 					MovesPerHourPerNamespace: 2, MovesPerHourPerWorkload: 1, Reasons: map[string]int32{"heal": 0, "return-to-spot": 5},

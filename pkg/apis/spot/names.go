@@ -79,8 +79,6 @@ const (
 	// label, or with the name and controller of such. The scheduler, or the controller with the
 	// flag --failsafe, deletes them while no controller is running.
 	ProtectLabel = "spot-aware-scheduler.io/protect"
-	// EvictionResponder is the name of the controller in spec.evictionResponders of pods.
-	EvictionResponder = "spot-aware-scheduler.io/surge"
 )
 
 const (

@@ -20,7 +20,7 @@ var (
 		"Time that the controller takes to read the whole cluster and to plan, per successful round.",
 		basemetrics.ExponentialBuckets(1e-3, 2, 14)) // 1 ms to 8 s
 	writesTotal = metrics.NewCounterVec("controller_writes_total",
-		"Changes of objects other than moves, by kind ('node-mark', 'eviction-response' for the status of an Eviction, 'budget' for "+
+		"Changes of objects other than moves, by kind ('node-mark', 'budget' for "+
 			"the PodDisruptionBudget of a protected Deployment, 'deletion-cost') and by outcome: 'done', 'outdated' (the object had "+
 			"changed, and the controller plans again), 'failed', or 'dry-run'.", "kind", "outcome")
 )

@@ -77,7 +77,7 @@ func TestManyResponses(t *testing.T) {
 			p := Plan{Move: noMoves, Moving: true}
 			for i := range done {
 				if !done[i] {
-					p.Writes = append(p.Writes, Write{Kind: EvictionResponse, UID: types.UID(fmt.Sprint(i)), Version: "1",
+					p.Writes = append(p.Writes, Write{Kind: DeletionCost, UID: types.UID(fmt.Sprint(i)), Version: "1",
 						Apply: func(ctx context.Context) error { err := limited(ctx); done[i] = err == nil; return err }})
 				}
 			}

@@ -69,8 +69,6 @@ const (
 	DeletionCost WriteKind = "deletion-cost"
 	// Budget is a PodDisruptionBudget.
 	Budget WriteKind = "disruption-budget"
-	// EvictionResponse is the status of an Eviction of Kubernetes 1.37.
-	EvictionResponse WriteKind = "eviction-response"
 )
 
 var kinds = map[WriteKind]struct {
@@ -81,7 +79,7 @@ var kinds = map[WriteKind]struct {
 	// cluster plan thousands of deletion costs, and none is urgent.
 	maxPerRound int
 }{
-	NodeMark: {recovery.Node, 100}, EvictionResponse: {recovery.Pod, 20}, Budget: {recovery.Workload, 20}, DeletionCost: {recovery.Pod, 10},
+	NodeMark: {recovery.Node, 100}, Budget: {recovery.Workload, 20}, DeletionCost: {recovery.Pod, 10},
 }
 
 // attempt is a completed or failed write for one version of an object.

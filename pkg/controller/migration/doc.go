@@ -1,5 +1,5 @@
 // Package migration plans the moves of pods. Plan is a function of a snapshot and of the moves that
-// other planners request (packages interruption, rebalance and responder). It returns the next
+// other planners request (packages interruption and rebalance). It returns the next
 // Action of every move and of every released pod as data. Package execution performs the actions.
 //
 // All state is stored on the API objects. A new controller process finds the moves that an earlier

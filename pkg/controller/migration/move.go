@@ -35,7 +35,7 @@ const (
 	// Drain: a user or a tool drains the pod's node. The eviction would be refused, or would leave
 	// the workload without a ready replica.
 	Drain Reason = "drain"
-	// Requested: an EvictionRequest asks for the pod's eviction (package responder).
+	// Requested: another actor requests the eviction of the pod. No planner requests it yet.
 	Requested Reason = "eviction-request"
 	// Unknown: the pod was released, and its annotation contains none of the other reasons.
 	Unknown Reason = "unknown"

@@ -189,7 +189,7 @@ func (p *planner) withoutRoom(o *observation, first Action, requires decision.As
 
 // inTurn returns the first action of a move, unless this is an eviction that comes too early. Such
 // a pod waits until another replica serves, or until its last moment. Without a deadline it has no
-// last moment; then only interruptions and EvictionRequests do not wait for a remaining replica.
+// last moment; then only interruptions and requested evictions do not wait for a remaining replica.
 //
 // Replicas that no PodDisruptionBudget protects are evicted one after the other: the next one when
 // all others serve. If replacements start too slowly for that, spreadMoment decides.

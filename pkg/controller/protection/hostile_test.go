@@ -38,12 +38,12 @@ func TestSelectorsOfManyTerms(t *testing.T) {
 		s.Budgets["shop"] = append(s.Budgets["shop"], b)
 	}
 	p := NewPlanner(Settings{Interruption: interruption.Settings{Drain: controller.Drain{Assist: true}}, ReplacementTimeout: replacementTimeout})
-	changes, _ := p.Plan(s, nil)
+	changes, _ := p.Plan(s)
 	if len(changes) != 1 || changes[0].Kind != Create {
 		t.Errorf("changes %v, want the budget of the protected Deployment", changes)
 	}
 	for name, step := range map[string]func(){
-		"Plan":          func() { p.Plan(s, nil) },
+		"Plan":          func() { p.Plan(s) },
 		"NoSurgeReason": func() { migration.NoSurgeReason(s)(s.Pods[0]) },
 	} {
 		if got := testing.AllocsPerRun(1, step); got > budgets*terms/10 {
@@ -61,7 +61,7 @@ func TestDeploymentOfManyTerms(t *testing.T) {
 			metav1.LabelSelectorRequirement{Key: fmt.Sprintf("k%d", j), Operator: metav1.LabelSelectorOpDoesNotExist})
 	}
 	w.wants("20,000 terms", "refused web: its selector has more than 200 terms")
-	if got := testing.AllocsPerRun(1, func() { w.planner.Plan(w.snapshot, nil) }); got > 2000 {
+	if got := testing.AllocsPerRun(1, func() { w.planner.Plan(w.snapshot) }); got > 2000 {
 		t.Errorf("%.0f allocations, want fewer than a tenth of the terms", got)
 	}
 }
@@ -79,7 +79,7 @@ func TestBudgetOfAnotherNamespace(t *testing.T) {
 	}}
 	for _, after := range []time.Duration{0, time.Minute, time.Hour} {
 		w.snapshot.Now = start.Add(after)
-		changes, refusals := w.planner.Plan(w.snapshot, nil)
+		changes, refusals := w.planner.Plan(w.snapshot)
 		created := false
 		for _, c := range changes {
 			created = created || c.Kind == Create && strings.HasPrefix(c.Budget.Name, "web")

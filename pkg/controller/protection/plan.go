@@ -75,8 +75,8 @@ type Refusal struct {
 // restart of the controller, these pods wait for ReplacementTimeout again.
 type Planner struct {
 	settings Settings
-	// waitingSince contains the protected pods that are on draining nodes or whose eviction is
-	// requested, with the time since when they wait. Released pods are included.
+	// waitingSince contains the protected pods on draining nodes, with the time since when they wait.
+	// Released pods are included.
 	waitingSince map[types.UID]time.Time
 	// refused is why workloads, by UID, have no budget. Each reason is reported once.
 	refused map[types.UID]string
@@ -110,15 +110,13 @@ func NewPlanner(settings Settings) *Planner {
 // PodDisruptionBudget may select its pods, because the API server evicts no pod with two
 // PodDisruptionBudgets. Or its selector may also select pods of another workload. The method allows
 // decides how many evictions the budget allows.
-//
-// requested are the pods whose eviction is requested, on any node.
-func (p *Planner) Plan(s *snapshot.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
+func (p *Planner) Plan(s *snapshot.Snapshot) ([]Change, []Refusal) {
 	r := &round{
 		Planner: p, snapshot: s, neverSurges: migration.NoSurgeReason(s), waiting: map[*snapshot.Workload][]*snapshot.Pod{},
 		desired: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
 	r.conflicts = sync.OnceValue(func() map[*snapshot.Workload]string { return findConflicts(s) })
-	r.observe(requested)
+	r.observe()
 	p.observeSyncFailures(s)
 	if p.settings.Interruption.Drain.Assist {
 		for _, w := range s.Workloads {
@@ -219,18 +217,14 @@ func (r *round) reconcile(existing *policyv1.PodDisruptionBudget) {
 	}
 }
 
-// observe finds the pods that a drain or a request waits for.
-func (r *round) observe(requested map[types.UID]bool) {
+// observe finds the pods that a drain waits for.
+func (r *round) observe() {
 	waiting := map[types.UID]time.Time{}
 	for _, n := range r.snapshot.Nodes {
-		drained := r.drainOf(n) != notDrained
-		if !drained && len(requested) == 0 {
+		if r.drainOf(n) == notDrained {
 			continue
 		}
 		for _, pod := range n.Pods {
-			if !drained && !requested[pod.UID] {
-				continue
-			}
 			workload, since := pod.Workload, r.snapshot.Now
 			if pod.ReleasedFrom != nil { // the time before a restore counts too
 				workload, since = pod.ReleasedFrom.Workload, pod.Release.At

@@ -42,8 +42,6 @@ type world struct {
 	snapshot *snapshot.Snapshot
 	node     *snapshot.Node
 	client   *fake.Clientset
-	// requested are the pods whose eviction is requested.
-	requested map[types.UID]bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -84,7 +82,7 @@ func (w *world) deployment(name string, edits ...func(*appsv1.Deployment)) *snap
 // plan plans and applies the changes. It returns the changes and refusals, one per line.
 func (w *world) plan() (got []string) {
 	w.Helper()
-	changes, refusals := w.planner.Plan(w.snapshot, w.requested)
+	changes, refusals := w.planner.Plan(w.snapshot)
 	for _, c := range changes {
 		allowed := ""
 		if c.Kind != Delete {
@@ -280,26 +278,11 @@ func TestReleasedPodIsHeld(t *testing.T) {
 	w.wants("as if nothing helped", "update web-protected 100%")
 }
 
-// TestRequestedPodHasWaited: a requested eviction does not wait for ever, on any node.
-func TestRequestedPodHasWaited(t *testing.T) {
-	w := newWorld(t)
-	pod := w.deployment("web")
-	w.wants("at first", "create web-protected 0")
-	w.requested = map[types.UID]bool{pod.UID: true}
-	w.wants("requested")
-	w.snapshot.Now = start.Add(replacementTimeout)
-	w.wants("not replaced", "update web-protected 1")
-	w.snapshot.Now = start.Add(2 * replacementTimeout)
-	w.wants("still not replaced", "update web-protected 100%")
-	w.requested = nil
-	w.wants("not requested any more", "update web-protected 0")
-}
-
 // TestBudgetWithoutSurge: if no replacement can start first, one pod at a time may be evicted.
 func TestBudgetWithoutSurge(t *testing.T) {
 	w := newWorld(t)
 	w.deployment("web", func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
-	changes, _ := w.planner.Plan(w.snapshot, w.requested)
+	changes, _ := w.planner.Plan(w.snapshot)
 	if why := "its pods cannot be replaced before they are evicted: its Deployment's strategy allows no surge"; len(changes) != 1 || changes[0].Why != why {
 		t.Errorf("got %v, want one because %s", changes, why)
 	}

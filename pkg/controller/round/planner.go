@@ -26,7 +26,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/rebalance"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/responder"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -53,8 +52,6 @@ type Clients struct {
 	Live kubernetes.Interface
 	// Recorder emits the events of the planners.
 	Recorder events.EventRecorder
-	// Evictions are the Evictions that the controller responds to; nil if it responds to none.
-	Evictions *Evictions
 	// NodeOwners are the objects that own nodes; nil if none is known.
 	NodeOwners *NodeOwners
 	// Gate decides which moves may start; nil: all.
@@ -113,9 +110,6 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 		newRoom: func(s *snapshot.Snapshot, expired func() bool) rebalance.Room {
 			return simulation.NewRoomUntil(s, expired)
 		},
-	}
-	if clients.Evictions != nil {
-		p.informers = append(p.informers, clients.Evictions.informer)
 	}
 	if clients.Switches != nil {
 		p.informers = append(p.informers, clients.Switches.Informer)
@@ -196,23 +190,20 @@ func (p *Planner) Plan(now time.Time) (loop.Plan, error) {
 	began := time.Now()
 	until := searchUntil(began, p.lastMoment, lastMoment)
 	p.lastMoment = lastMoment
-	requests, requested, responses := p.clients.planEvictions(s, responder.Settings{
-		ReplacementTimeout: p.config.replacementTimeout(), Selects: p.interruptions.Selects,
-	})
 	// The rebalancer has a Room of its own, and half of the time for the search. migration.Plan
 	// decides which moves get the room, the urgent ones first.
 	halfWay := began.Add(until.Sub(began) / 2)
 	for i := range moves {
 		moves[i].Limited = p.limited(moves[i].Pod, moves[i].Reason)
 	}
-	moves = slices.Concat(moves, requests, p.rebalancer.Plan(s, p.newRoom(s, after(halfWay))))
+	moves = slices.Concat(moves, p.rebalancer.Plan(s, p.newRoom(s, after(halfWay))))
 	actions := migration.Plan(s, p.newRoom(s, after(until)), moves, migrating, progress)
 	if p.clients.Switches.Unread() != nil {
 		actions = nil // no released pod returns to its ReplicaSet either
 	}
 
 	return loop.Plan{
-		Writes: slices.Concat(p.markWrites(marks), responses, p.budgetWrites(s, requested), p.costWrites(s)),
+		Writes: slices.Concat(p.markWrites(marks), p.budgetWrites(s), p.costWrites(s)),
 		Move:   func(ctx context.Context) { p.executor.Do(ctx, actions) },
 		Moving: isMoving(now, moves, actions) || len(progress) > 0,
 		Next:   node.Earlier(lastMoment, s.Until),

@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,9 +61,9 @@ func (c *Clients) reportRefused(object runtime.Object, reason string) func(error
 }
 
 // budgetWrites returns the writes of PodDisruptionBudgets for protection, and reports workloads
-// that cannot have one. requested contains the UIDs of the pods whose eviction is requested.
-func (p *Planner) budgetWrites(s *snapshot.Snapshot, requested map[types.UID]bool) (writes []loop.Write) {
-	changes, refusals := p.protector.Plan(s, requested)
+// that cannot have one.
+func (p *Planner) budgetWrites(s *snapshot.Snapshot) (writes []loop.Write) {
+	changes, refusals := p.protector.Plan(s)
 	for _, r := range refusals {
 		klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(r.Object), "reason", r.Why)
 		p.clients.Recorder.Eventf(r.Object, nil, v1.EventTypeWarning, spot.ReasonNotProtected, "Protect", "%s", r.Why)

@@ -28,7 +28,7 @@ func TestBudgetWrites(t *testing.T) {
 	p := &Planner{clients: Clients{Recorder: &events.FakeRecorder{}},
 		protector: protection.NewPlanner(protection.Settings{Interruption: interruption.Settings{Drain: controller.Drain{Assist: true}}})}
 	got := map[string]int{}
-	for _, w := range p.budgetWrites(s, nil) {
+	for _, w := range p.budgetWrites(s) {
 		got[w.Name.Namespace+"/"+w.Name.Name] = w.Rank
 	}
 	if len(got) != 2 || got["shop/gone-protected"] != 0 || got["shop/web-protected"] != 1 {

@@ -25,7 +25,7 @@ const (
 	Assign       Cause = "assign"
 	// Drain: a user or a tool drains the pod's node. The controller only releases the pod.
 	Drain Cause = "drain"
-	// Requested: an EvictionRequest asks for the pod's eviction.
+	// Requested: another actor requests the eviction of the pod. No planner requests it yet.
 	Requested Cause = "eviction-request"
 	// Pending: a pod that never ran is deleted, because its successor gets another capacity type.
 	Pending Cause = "pending"
