@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/pricing"
@@ -166,11 +165,8 @@ func (o *options) printAssessment(p *printing, a *report.Assessment) error {
 	if err := p.table(o.Out, t); err != nil || p.noHeaders {
 		return err
 	}
-	if a.Classes[report.ReadyForSpot]+a.Classes[report.StaysOnDemand] > 0 {
+	if slices.ContainsFunc(a.Workloads, func(w report.AssessedWorkload) bool { return w.Patch != nil }) {
 		fmt.Fprintln(o.Out, "\nNext: repeat with -o patch > opt-in.sh, and read the commands that make the workloads opt in.")
-		if a.Mode == report.ModeKeepScheduler {
-			fmt.Fprintf(o.Out, "Or opt in all new pods of a namespace: kubectl label namespace NAME %s=%s\n", spot.OptInLabel, spot.KeepScheduler)
-		}
 	}
 	return nil
 }
@@ -217,8 +213,8 @@ func (o *options) printSummary(a *report.Assessment) {
 		a.Prices, o.source.Policy.Name, a.Mode, report.ModeKeepScheduler)
 }
 
-// printPatches prints a shell script that makes the workloads opt in. A command is a comment if
-// something should change first. All texts from the cluster are in comments without line breaks, or
+// printPatches prints a shell script that makes the workloads opt in, one after the other. A command
+// is a comment if something should change first. All texts from the cluster are in comments without line breaks, or
 // are names that the API server and lister.Load have checked.
 func printPatches(out io.Writer, a *report.Assessment) error {
 	printed := map[string]bool{} // several Jobs may have one CronJob
@@ -237,12 +233,15 @@ func printPatches(out io.Writer, a *report.Assessment) error {
 		}
 		command := fmt.Sprintf("kubectl patch %s %s -n %s --type=strategic -p %s\n", w.Patch.Kind, w.Patch.Name, w.Patch.Namespace,
 			shellQuoted(string(w.Patch.Patch)))
+		if kind := w.Patch.Kind; kind == "deployment" || kind == "statefulset" { // one rollout at a time
+			command += fmt.Sprintf("kubectl rollout status %s %s -n %s || exit 1\n", kind, w.Patch.Name, w.Patch.Namespace)
+		}
 		if printed[command] {
 			continue
 		}
 		printed[command] = true
 		if w.Class == report.NeedsChange {
-			script.WriteString("# ")
+			command = "# " + strings.ReplaceAll(command, "\nkubectl", "\n# kubectl")
 		}
 		script.WriteString(command)
 	}

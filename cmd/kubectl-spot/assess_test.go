@@ -85,9 +85,9 @@ func requireSafe(t *testing.T, dump, mode, want string, commands int) {
 			t.Errorf("the script runs %q", line)
 		}
 	}
-	// kubectl is replaced by a function that prints its last argument.
+	// kubectl is replaced by a function that prints the last argument of kubectl patch.
 	dir := t.TempDir()
-	command := exec.CommandContext(t.Context(), "sh", "-c", `kubectl() { for last; do :; done; printf '%s\n' "$last"; }`+"\n"+strings.ReplaceAll(script, "# kubectl", "kubectl"))
+	command := exec.CommandContext(t.Context(), "sh", "-c", `kubectl() { for last; do :; done; [ "$1" = rollout ] || printf '%s\n' "$last"; }`+"\n"+strings.ReplaceAll(script, "# kubectl", "kubectl"))
 	command.Dir = dir
 	out, runErr := command.CombinedOutput()
 	if runErr != nil {

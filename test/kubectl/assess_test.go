@@ -53,6 +53,7 @@ func TestAssess(t *testing.T) {
 			live.Must(t, err)
 		}
 	}
+	patched := func(name string) bool { return shop[name].kind != "Job" }
 	ready := func(scheduler string) func() error {
 		return func() error {
 			pods, err := live.Pods(ctx, client, namespace, metav1.ListOptions{})
@@ -62,7 +63,7 @@ func TestAssess(t *testing.T) {
 			found := map[string]int{}
 			for i := range pods {
 				name := pods[i].Labels["app"]
-				if wanted := pods[i].Spec.SchedulerName; wanted != scheduler && shop[name].kind != "Job" {
+				if wanted := pods[i].Spec.SchedulerName; wanted != scheduler && patched(name) {
 					return fmt.Errorf("%s names the scheduler %s", pods[i].Name, wanted)
 				}
 				if live.IsReady(&pods[i]) {
@@ -106,47 +107,57 @@ func TestAssess(t *testing.T) {
 	if diff := cmp.Diff(fromCluster, fromDump); diff != "" {
 		t.Errorf("the cluster and the dump differ (-cluster +dump):\n%s", diff)
 	}
+	// A PodDisruptionBudget raises the floor.
+	floor := func(name string) int { return max(shop[name].floor, budgets[name]) }
 	got, want := map[string]item{}, map[string]item{}
 	for _, i := range fromCluster.Items {
 		got[i.Name] = i
 	}
 	for name, app := range shop {
 		class := "WithChange"
-		if _, ok := budgets[name]; ok {
+		if minAvailable, ok := budgets[name]; ok && minAvailable <= app.floor {
 			class = "Now"
 		} else if app.replicas == 1 {
 			class = "OnDemand"
 		}
-		want[name] = item{name, class, app.floor}
+		want[name] = item{name, class, floor(name)}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("suggestions (-want +got):\n%s", diff)
 	}
 
 	// The script of -o patch contains a command for each workload except the Job, which cannot be
-	// patched. The commands that wait for a change are comments.
+	// patched, and the single replica if it does not run on spot. The commands that wait for a change
+	// are comments.
 	script := spot(t, controlPlane, "assess", "-n", namespace, "--scheduler-config", shippedConfig(), "-o", "patch").out
-	if active, all := strings.Count(script, "\nkubectl patch"), strings.Count(script, "kubectl patch"); active >= all || all != len(shop)-1 {
-		t.Errorf("%d of %d commands are active\n%s", active, all, script)
+	patched = func(name string) bool {
+		return strings.Contains(script, "kubectl patch "+strings.ToLower(shop[name].kind)+" "+name+" ")
 	}
+	commands := len(shop) - 1
+	if !patched("admin") {
+		commands--
+	}
+	if active, all := strings.Count("\n"+script, "\nkubectl patch"), strings.Count(script, "kubectl patch"); active >= all || all != commands {
+		t.Errorf("%d of %d commands are active, want %d commands\n%s", active, all, commands, script)
+	}
+	s.StartScheduler(lab.SchedulerOptions{}) // the script waits for each rollout
 	script = strings.ReplaceAll(script, "# kubectl patch", "kubectl patch")
 	run := exec.CommandContext(ctx, "sh", "-e", "-c", script)
 	run.Env = append(os.Environ(), "KUBECONFIG="+controlPlane.Kubeconfig,
 		"PATH="+filepath.Join(controlPlane.Root, ".local", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	output, err := run.CombinedOutput()
-	if err != nil || strings.Count(string(output), "patched") != len(shop)-1 {
+	if err != nil || strings.Count(string(output), "patched") != commands {
 		t.Fatalf("%v\n%s\n%s", err, output, script)
 	}
-	s.StartScheduler(lab.SchedulerOptions{})
 	live.Must(t, live.Until(ctx, 2*time.Minute, ready("spot-aware-scheduler")))
 	live.Must(t, live.Until(ctx, time.Minute, func() error { return rolledOut(t, namespace) }))
 	splits, err := s.Splits()
 	live.Must(t, err)
 	for name, app := range shop {
-		if app.kind != "Job" && splits[name].OnDemand < app.floor {
-			t.Errorf("%s: %+v, want the floor of %d on on-demand", name, splits[name], app.floor)
+		if patched(name) && splits[name].OnDemand < floor(name) {
+			t.Errorf("%s: %+v, want the floor of %d on on-demand", name, splits[name], floor(name))
 		}
-		if app.kind != "Job" && app.replicas > app.floor && splits[name].Spot == 0 {
+		if patched(name) && app.replicas > floor(name) && splits[name].Spot == 0 {
 			t.Errorf("%s: %+v, want replicas on spot", name, splits[name])
 		}
 	}

@@ -66,7 +66,7 @@ func TestKeptScheduler(t *testing.T) {
 	})
 
 	script := spot(t, controlPlane, "assess", "-n", s.Namespace, "--mode", "keep-scheduler", "-o", "patch").out
-	run := exec.CommandContext(s.Ctx, "sh", "-e", "-c", strings.ReplaceAll(script, "# kubectl", "kubectl")) // without a PodDisruptionBudget
+	run := exec.CommandContext(s.Ctx, "sh", "-e", "-c", strings.ReplaceAll(script, "# kubectl patch", "kubectl patch")) // without a PodDisruptionBudget
 	run.Env = append(os.Environ(), "KUBECONFIG="+controlPlane.Kubeconfig,
 		"PATH="+filepath.Join(controlPlane.Root, ".local", "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
 	if out, err := run.CombinedOutput(); err != nil {

@@ -63,8 +63,8 @@ type AssessedWorkload struct {
 	// Offers lists what the workload could have in addition.
 	Offers  []Offer `json:"offers,omitempty"`
 	Desired int     `json:"desired"`
-	// Floor is the suggested floor: the floor that the policy gives the workload. FloorSource is
-	// its setting and the source of the setting.
+	// Floor is the suggested floor: the floor of the policy, or a higher floor, which the Patch
+	// sets. FloorSource is its setting and the source of the setting, or what requires the floor.
 	Floor       int    `json:"floor"`
 	FloorSource string `json:"floorSource"`
 	// Ready counts its ready replicas. UnknownNodes counts its replicas on nodes that the input
@@ -82,7 +82,7 @@ type AssessedWorkload struct {
 	Now  *float64 `json:"usdPerMonth,omitempty"`
 	Then *float64 `json:"usdPerMonthThen,omitempty"`
 	// Patch makes the workload opt in. It is nil if that is not necessary, not possible by a patch,
-	// or not advisable. If the class is WithChange, the change comes first.
+	// not advisable or without a gain. If the class is WithChange, the change comes first.
 	Patch *Patch `json:"patch,omitempty"`
 
 	retries bool // a Job that creates lost pods again
@@ -229,23 +229,24 @@ func (c *candidate) assess(w *snapshot.Workload, pods []*snapshot.Pod) {
 		retries:     c.subject.Workload.Batch == decision.Retriable,
 	}
 	c.countReplicas()
+	c.raiseFloor()
 	c.classify()
 	c.WithoutSpotThen = &c.Floor
 	if c.keepsPlace() {
 		c.WithoutSpotThen = c.WithoutSpot
 	}
 	if c.WithoutSpotThen != nil {
-		c.EffectThen = effectOf(*c.WithoutSpotThen, 0, c.requiredByBudget(w), !c.keepsPlace())
+		c.EffectThen = effectOf(*c.WithoutSpotThen, 0, c.byBudget, !c.keepsPlace())
 	}
-	c.Now, c.Then = c.costWithFloor(c.Floor)
+	c.Now, c.Then = c.costs()
 	c.findOffers()
 }
 
-// costWithFloor returns the costs of the replicas of a workload per month, today and with a floor,
-// as in View.Savings. Both are nil if one is unknown. Only replicas on nodes cost something.
-func (c *candidate) costWithFloor(floor int) (now, then *float64) {
+// costs returns the costs of the replicas of a workload per month, today and with its floor, as in
+// View.Savings. Both are nil if one is unknown. Only replicas on nodes cost something.
+func (c *candidate) costs() (now, then *float64) {
 	var current, later float64
-	left := floor
+	left := c.Floor
 	if c.UnknownNodes > 0 {
 		return nil, nil
 	}
@@ -266,7 +267,7 @@ func (c *candidate) costWithFloor(floor int) (now, then *float64) {
 		}
 		inFloor := left > 0
 		if subject := &p.Subject.Pod.Workload; subject.Ordered {
-			inFloor = subject.Ordinal < floor
+			inFloor = subject.Ordinal < c.Floor
 		}
 		left--
 		switch {

@@ -108,11 +108,12 @@ func TestAssessClasses(t *testing.T) {
 			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, spot.ProtectAnnotation, "true")
 		}), nil, report.ReadyForSpot, "", 1, "deployment"},
 		"stateful":                          {"statefulset web 3 od od od", nil, []runtime.Object{budget}, report.ReadyForSpot, "", 1, "statefulset"},
-		"a single replica":                  {"deployment web 1 od", nil, nil, report.StaysOnDemand, "", 1, "deployment"},
-		"a single replica with a budget":    {"deployment web 1 od", nil, []runtime.Object{budget}, report.StaysOnDemand, "", 1, "deployment"},
+		"a single replica":                  {"deployment web 1 sp", nil, nil, report.StaysOnDemand, "", 1, "deployment"},
+		"a single replica on on-demand":     {"deployment web 1 od", nil, nil, report.StaysOnDemand, "at your next rollout", 1, ""},
+		"a single replica with a budget":    {"deployment web 1 sp", nil, []runtime.Object{budget}, report.StaysOnDemand, "", 1, "deployment"},
 		"a single replica that may be lost": {"deployment web 1 od min=0", nil, nil, report.ReadyForSpot, "", 0, "deployment"},
-		"a budget that allows nothing now":  {"deployment web 3 od od od", nil, []runtime.Object{unhealthy}, report.NeedsChange, "allows no eviction now: 2 of 3 pods are healthy", 1, "-deployment"},
-		"two budgets":                       {"deployment web 3 od od od", nil, []runtime.Object{budget, maxUnavailable("web", "1")}, report.NeedsChange, "keep one of its 2 PodDisruptionBudgets", 1, "-deployment"},
+		"a budget that allows nothing now":  {"deployment web 3 od od od", nil, []runtime.Object{unhealthy}, report.NeedsChange, "allows no eviction now: 2 of 3 pods are healthy", 2, "-deployment"},
+		"two budgets":                       {"deployment web 3 od od od", nil, []runtime.Object{budget, maxUnavailable("web", "1")}, report.NeedsChange, "keep one of its 2 PodDisruptionBudgets", 2, "-deployment"},
 		"requires on-demand":                {"deployment web 3 od od od only=on-demand", nil, []runtime.Object{budget}, report.NeedsChange, "admits only on-demand nodes", 1, "-deployment"},
 		"requires spot":                     {"deployment web 3 sp sp sp only=spot", nil, []runtime.Object{budget}, report.NeedsChange, "that contradicts the floor", 1, "-deployment"},
 		"fits no spot node":                 {"deployment web 3 od od od cpu=9", nil, []runtime.Object{budget}, report.NeedsChange, "fit no spot node. On sp: insufficient cpu", 1, "-deployment"},
@@ -130,7 +131,7 @@ func TestAssessClasses(t *testing.T) {
 		"another scheduler's pods":   {"deployment web 1 od", editPods(func(pod *v1.Pod) { pod.Spec.Containers[0].Image = "docker.io/volcanosh/volcano-scheduler:v1@sha256:0" }), nil, report.Infrastructure, "", 1, ""},
 		"a label of an autoscaler":   {"deployment web 1 od", editPods(func(pod *v1.Pod) { pod.Labels["app.kubernetes.io/name"] = "karpenter" }), nil, report.Infrastructure, "", 1, ""},
 		"a critical component":       {"deployment dns 2 od od class=system-cluster-critical", nil, nil, report.Infrastructure, "", 1, ""},
-		"an app with a similar name": {"deployment airflow-scheduler 1 od", nil, nil, report.StaysOnDemand, "", 1, "deployment"},
+		"an app with a similar name": {"deployment airflow-scheduler 1 sp", nil, nil, report.StaysOnDemand, "", 1, "deployment"},
 		"do not disrupt":             {"deployment web 3 od od od", editPods(func(pod *v1.Pod) { pod.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"} }), []runtime.Object{budget}, report.NeedsChange, "asks not to disrupt", 1, "-deployment"},
 		"one pod is not safe": {"deployment web 3 od od od", editPods(func(pod *v1.Pod) {
 			if pod.Name == "web-2" {
@@ -145,9 +146,9 @@ func TestAssessClasses(t *testing.T) {
 
 		"a bare pod":                   {"pod web-1 od", nil, nil, report.NotForSpot, "no controller creates the pod again", 1, ""},
 		"a single replica with a path": {"deployment web 1 od", editPods(hostPath), nil, report.NotForSpot, "hostPath volume data", 1, ""},
-		"a budget that blocks":         {"deployment web 3 od od od", nil, []runtime.Object{maxUnavailable("web", "0")}, report.NeedsChange, "blocks every eviction: maxUnavailable 0 of 3", 1, "-deployment"},
-		"a budget of all":              {"deployment web 3 od od od", nil, []runtime.Object{clustertest.NewBudget("web", 3)}, report.NeedsChange, "blocks every eviction: minAvailable 3 of 3", 1, "-deployment"},
-		"a floor of all":               {"deployment web 3 od od od min=100%", nil, []runtime.Object{budget}, report.StaysOnDemand, "", 3, "deployment"},
+		"a budget that blocks":         {"deployment web 3 od od od", nil, []runtime.Object{maxUnavailable("web", "0")}, report.NeedsChange, "blocks every eviction: maxUnavailable 0 of 3", 3, "-deployment"},
+		"a budget of all":              {"deployment web 3 od od od", nil, []runtime.Object{clustertest.NewBudget("web", 3)}, report.NeedsChange, "blocks every eviction: minAvailable 3 of 3", 3, "-deployment"},
+		"a floor of all":               {"deployment web 3 od od sp min=100%", nil, []runtime.Object{budget}, report.StaysOnDemand, "", 3, "deployment"},
 		"a Job that does not retry": {"job web 1 od", func(object runtime.Object) {
 			if job, ok := object.(*batchv1.Job); ok {
 				job.Spec.BackoffLimit = new(int32(0))
@@ -334,7 +335,7 @@ func TestAssessSpotPool(t *testing.T) {
 	}
 }
 
-// A second replica and the floor of a PodDisruptionBudget are offers with a price.
+// A second replica is an offer with a price, unless something indicates that only one may run.
 func TestAssessOffers(t *testing.T) {
 	quorum := clustertest.NewBudget("web", 1)
 	quorum.Spec.MinAvailable = new(intstr.FromInt32(2))
@@ -346,20 +347,34 @@ func TestAssessOffers(t *testing.T) {
 		want    string
 		effect  report.LossEffect
 	}{
-		"a single replica":  {"deployment web 1 od", nil, nil, fmt.Sprintf("a second replica, on spot (%.2f USD a month)", quarter*0.4), report.LossKeepsFloor},
+		"a single replica":  {"deployment web 1 od", nil, nil, fmt.Sprintf("a second replica, on spot, if it may run twice at a time: may it? (%.2f USD a month)", quarter*0.4), report.LossKeepsFloor},
 		"a single database": {"statefulset web 1 od", nil, nil, "", report.LossKeepsFloor},
 		"Recreate": {"deployment web 1 od", func(object runtime.Object) {
 			if d, ok := object.(*appsv1.Deployment); ok {
 				d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
 			}
 		}, nil, "", report.LossKeepsFloor},
-		"a quorum": {"statefulset web 3 od od od", nil, []runtime.Object{quorum},
-			fmt.Sprintf("a floor of 2, which its PodDisruptionBudget requires: annotation spot-aware-scheduler.io/min-on-demand (%.2f USD a month)", quarter*0.6), report.LossBelowDisruptionBudget},
-		"a minority":        {"deployment web 4 od od od od", nil, []runtime.Object{quorum}, "", report.LossBelowDisruptionBudget},
+		"an operator":                 {"deployment strimzi-cluster-operator 1 od", nil, nil, "", report.LossKeepsFloor},
+		"a component":                 {"deployment web 1 od", editPods(func(pod *v1.Pod) { pod.Labels["app.kubernetes.io/component"] = "controller-manager" }), nil, "", report.LossKeepsFloor},
+		"a database without a volume": {"deployment web 1 od", editPods(func(pod *v1.Pod) { pod.Spec.Containers[0].Image = "docker.io/library/postgres:17" }), nil, "", report.LossKeepsFloor},
+		"an ephemeral volume": {"deployment web 1 od", editPods(func(pod *v1.Pod) {
+			pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
+		}), nil, "", report.LossKeepsFloor},
+		"no surge": {"deployment web 1 od", func(object runtime.Object) {
+			if d, ok := object.(*appsv1.Deployment); ok {
+				d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromString("0%"))}
+			}
+		}, nil, "", report.LossKeepsFloor},
+		"a surge": {"deployment web 1 od", func(object runtime.Object) {
+			if d, ok := object.(*appsv1.Deployment); ok {
+				d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromString("25%"))}
+			}
+		}, nil, "a second replica", report.LossKeepsFloor},
+		"a quorum":          {"statefulset web 3 od od od", nil, []runtime.Object{quorum}, "", report.LossKeepsFloor},
 		"a floor as budget": {"statefulset web 3 od od od min=2", nil, []runtime.Object{quorum}, "", report.LossKeepsFloor},
 		"the floor 0":       {"deployment web 2 sp sp min=0", nil, nil, "", report.LossToZeroAllowed},
 		"no floor":          {"pod web sp", nil, nil, "", report.LossToZero},
-		"maxUnavailable":    {"statefulset web 5 od od od od od", nil, []runtime.Object{maxUnavailable("web", "1")}, "a floor of 4", report.LossBelowDisruptionBudget},
+		"opted in":          {"deployment web 3 od od od profile=spot-aware-scheduler", editPods(func(pod *v1.Pod) { pod.Spec.SchedulerName = clustertest.Profile }), []runtime.Object{quorum}, "", report.LossBelowDisruptionBudget},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := assess(t, "node od on-demand m/a\nnode od2 on-demand m/a\nnode sp spot m/a\n"+test.cluster, test.edit, test.more...).Workloads[0]
@@ -374,12 +389,13 @@ func TestAssessOffers(t *testing.T) {
 	}
 }
 
-// A patch sets only the scheduler, or the label.
+// A patch sets only the scheduler, or the label, and a floor that the budget of 1 requires.
 func TestAssessPatches(t *testing.T) {
 	for cluster, want := range map[string]string{
-		"deployment web 3 od od od":  `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
-		"statefulset web 3 od od od": `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
-		"job web 3 od od od":         `{"spec":{"jobTemplate":{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}}}`,
+		"deployment web 3 od od od min=0": `{"metadata":{"annotations":{"spot-aware-scheduler.io/min-on-demand":"1"}},"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
+		"deployment web 3 od od od":       `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
+		"statefulset web 3 od od od":      `{"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}`,
+		"job web 3 od od od":              `{"spec":{"jobTemplate":{"metadata":{"annotations":{"spot-aware-scheduler.io/min-on-demand":"1"}},"spec":{"template":{"spec":{"schedulerName":"spot-aware-scheduler"}}}}}}`,
 	} {
 		a := assess(t, "node od on-demand m/a\nnode sp spot m/a\n"+cluster, controlled[*batchv1.Job](clustertest.OwnedBy("batch/v1/CronJob", "nightly")),
 			clustertest.NewBudget("web", 1))

@@ -39,6 +39,7 @@ type candidate struct {
 	// AssessedWorkload is the answer.
 	AssessedWorkload
 
+	byBudget int // how many replicas its PodDisruptionBudgets require
 	// obstacles are why no replica should run on spot, unknown is what the input lacks, and changes
 	// is what should change.
 	obstacles, unknown, changes []string
@@ -51,27 +52,47 @@ func add(list *[]string, format string, args ...any) {
 	}
 }
 
+func readyOnDemand(p *snapshot.Pod) bool {
+	return p.IsReady() && p.Node.Facts.Capacity.Type == decision.OnDemand
+}
+
 func (c *candidate) countReplicas() {
-	onDemand := 0
-	for _, p := range c.pods {
-		_, ready := workload.Ready(p.Pod)
-		if ready {
-			c.Ready++
-		}
-		switch {
-		case p.Spec.NodeName != "" && p.Node == nil:
-			c.UnknownNodes++
-		case ready && p.Node != nil && p.Node.Facts.Capacity.Type == decision.OnDemand:
-			onDemand++
-		}
-	}
+	c.Ready = c.w.CountPods(func(p *snapshot.Pod) bool { _, ready := workload.Ready(p.Pod); return ready })
+	c.UnknownNodes = c.w.CountPods(func(p *snapshot.Pod) bool { return p.Spec.NodeName != "" && p.Node == nil })
 	if c.UnknownNodes == 0 {
-		c.WithoutSpot = &onDemand
+		c.WithoutSpot = new(c.w.CountPods(readyOnDemand))
+	}
+}
+
+// raiseFloor raises the suggested floor, as a change, to what PodDisruptionBudgets require whether
+// other workloads opt in or not; or else to a majority, or to what prevents an outage.
+func (c *candidate) raiseFloor() {
+	needed, by := c.requiredByBudget(c.w, func(w *snapshot.Workload, share int) int {
+		switch {
+		case w == c.w:
+			return share
+		case w.InScope:
+			share = min(share, w.Floor)
+		}
+		return min(share, w.CountPods(readyOnDemand))
+	})
+	c.byBudget = min(needed, c.w.Desired)
+	switch needed = c.byBudget; {
+	case needed > 0:
+	case c.needsBudget() && c.w.Desired >= 3 && !c.w.HasReplicaSets() && slices.ContainsFunc(c.p.Spec.Volumes, hasData):
+		needed, by = c.w.Desired/2+1, "a majority"
+	case c.Outage(&c.Floor) && !c.Outage(c.WithoutSpot):
+		needed, by = 1, "a service without an outage"
+	}
+	if needed > c.Floor && !c.w.InScope {
+		add(&c.changes, "set %s to %d, which %s requires: with %d, a loss of all spot nodes leaves %d of %d replicas, today %s",
+			spot.MinOnDemandAnnotation, needed, by, c.Floor, c.Floor, c.w.Desired, OptionalCount(c.WithoutSpot))
+		c.Floor, c.FloorSource = needed, by
 	}
 }
 
 func (c *candidate) classify() {
-	staysOnDemand := c.Floor == c.w.Desired
+	staysOnDemand := c.settings.Floor(c.w.Desired) == c.w.Desired
 	c.findObstacles()
 	c.findUnknown(staysOnDemand)
 	c.findChanges(staysOnDemand)
@@ -87,6 +108,8 @@ func (c *candidate) classify() {
 		c.Class, c.Reasons = NotChecked, slices.Concat(c.unknown, c.changes)
 	case len(c.changes) > 0:
 		c.Class, c.Reasons, c.Patch = NeedsChange, c.changes, patch
+	case staysOnDemand && c.w.FloorStatus().Spot == 0:
+		c.Class, c.Reasons = StaysOnDemand, []string{"opt in at your next rollout: now it would only restart, because no replica runs on spot"}
 	case staysOnDemand:
 		c.Class, c.Patch = StaysOnDemand, patch
 	default:
@@ -212,11 +235,14 @@ func (c *candidate) patch() *Patch {
 	if c.w.Kind == "Pod" {
 		return nil
 	}
-	ref := c.Ref
+	ref, d, set := c.Ref, c.w.Deployment, c.w.StatefulSet
 	setting, value, form := "schedulerName", c.Scope.Profile, `{"spec":{"template":{"spec":{"schedulerName":%s}}}}`
 	if c.Mode == ModeKeepScheduler {
 		setting, value = "the label "+spot.OptInLabel, spot.KeepScheduler
 		form = `{"spec":{"template":{"metadata":{"labels":{"` + spot.OptInLabel + `":%s}}}}}`
+	}
+	if c.Floor > c.settings.Floor(c.w.Desired) {
+		form = fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}},`, spot.MinOnDemandAnnotation, c.Floor) + form[1:]
 	}
 	text, _ := json.Marshal(value) // a string always has a JSON form
 	patch := &Patch{Kind: strings.ToLower(ref.Kind), Namespace: ref.Namespace, Name: ref.Name, Patch: fmt.Appendf(nil, form, text)}
@@ -233,6 +259,9 @@ func (c *candidate) patch() *Patch {
 		add(&c.changes, "set %s in %s %s, which controls it", setting, controller.Kind, controller.Name)
 	case kind == "Job.batch":
 		add(&c.changes, "set %s in the manifest, and create the Job again: its pod template cannot change", setting)
+	case d != nil && d.Spec.Paused, set != nil && (set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType ||
+		ptr.Deref(ptr.Deref(set.Spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{}).Partition, 0) > 0):
+		add(&c.changes, "set %s in its manifest, and replace its pods: it is paused, or its strategy is OnDelete or has a partition", setting)
 	case kind == "Deployment.apps", kind == "StatefulSet.apps":
 		return patch
 	case kind == "ReplicaSet.apps", kind == "ReplicationController":
@@ -248,33 +277,30 @@ func (c *candidate) patch() *Patch {
 	return nil
 }
 
-// findOffers finds what the workload could have in addition: a second replica, and the floor that
-// its PodDisruptionBudget implies.
+// findOffers finds what the workload could have in addition: a second replica.
 func (c *candidate) findOffers() {
 	if c.Class == StaysOnDemand && c.w.Desired == 1 && c.mayHaveSibling() {
-		offer := Offer{Text: "a second replica, on spot"}
+		offer := Offer{Text: "a second replica, on spot, if it may run twice at a time: may it?"}
 		if cost, ok := costOf(c.p, c.priced); ok && cost.Spot > 0 {
 			offer.Cost = &cost.Spot
 		}
 		c.Offers = append(c.Offers, offer)
 	}
-	required := c.requiredByBudget(c.w)
-	if c.keepsPlace() || required <= c.Floor || required >= c.w.Desired || c.w.StatefulSet == nil && 2*required <= c.w.Desired {
-		return
-	}
-	offer := Offer{Text: fmt.Sprintf("a floor of %d, which its PodDisruptionBudget requires: annotation %s", required,
-		spot.MinOnDemandAnnotation)}
-	if _, then := c.costWithFloor(required); then != nil && c.Then != nil {
-		offer.Cost = new(*then - *c.Then)
-	}
-	c.Offers = append(c.Offers, offer)
 }
 
-// mayHaveSibling reports whether nothing indicates that the workload must have only one replica.
+func hasData(v v1.Volume) bool {
+	return v.PersistentVolumeClaim != nil || v.HostPath != nil || v.Ephemeral != nil
+}
+
+// mayHaveSibling reports whether nothing indicates that the workload must have only one replica:
+// that it is a database or an operator, has a volume with data, or never has two pods in a rollout.
 func (c *candidate) mayHaveSibling() bool {
-	hasData := func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.HostPath != nil }
-	return c.w.Deployment != nil && c.w.Deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType &&
-		!slices.ContainsFunc(c.p.Spec.Volumes, hasData)
+	if c.w.Deployment == nil || slices.ContainsFunc(c.p.Spec.Volumes, hasData) || c.isNamed(singletons, "") {
+		return false
+	}
+	strategy := &c.w.Deployment.Spec.Strategy
+	surge := ptr.Deref(strategy.RollingUpdate, appsv1.RollingUpdateDeployment{}).MaxSurge.String()
+	return strategy.Type != appsv1.RecreateDeploymentStrategyType && surge != "0" && surge != "0%"
 }
 
 // groupKind returns a kind with its group, such as Deployment.apps.

@@ -17,18 +17,28 @@ var infrastructure = []string{
 	"castai-agent", "castai-cluster-controller", "cast-ai",
 }
 
+// singletons are parts of the names of operators and databases, which may be damaged if two run.
+var singletons = []string{
+	"operator", "controller", "manager", "leader", "scheduler", "db", "database", "sql", "postgres", "redis", "valkey", "mongo", "etcd",
+	"kafka", "zookeeper", "rabbitmq", "nats", "cassandra", "elastic", "opensearch", "clickhouse", "neo4j", "minio", "vault", "consul",
+	"prometheus", "grafana", "jenkins",
+}
+
 // systemPriorities are the priority classes of components that a cluster needs.
 var systemPriorities = []string{"system-cluster-critical", "system-node-critical"}
 
 // nameLabels are the labels that name the program in a pod.
-var nameLabels = []string{"app.kubernetes.io/name", "app.kubernetes.io/part-of", "app", "k8s-app"}
+var nameLabels = []string{"app.kubernetes.io/name", "app.kubernetes.io/part-of", "app.kubernetes.io/component", "app", "k8s-app"}
 
 // isInfrastructure reports whether the placement of pods or the number of nodes depends on the
 // workload, by its name, its labels, its images or its priority class.
 func (c *candidate) isInfrastructure() bool {
-	if slices.Contains(systemPriorities, c.p.Spec.PriorityClassName) {
-		return true
-	}
+	return slices.Contains(systemPriorities, c.p.Spec.PriorityClassName) || c.isNamed(infrastructure, "-")
+}
+
+// isNamed reports whether the name of the workload, or a name in its labels or images, contains one
+// of the programs between two separators.
+func (c *candidate) isNamed(programs []string, separator string) bool {
 	names := []string{c.w.Name}
 	for _, label := range nameLabels {
 		names = append(names, c.p.Labels[label])
@@ -38,8 +48,8 @@ func (c *candidate) isInfrastructure() bool {
 		names = append(names, strings.FieldsFunc(image, func(r rune) bool { return r == '/' || r == ':' })...)
 	}
 	return slices.ContainsFunc(names, func(name string) bool {
-		return slices.ContainsFunc(infrastructure, func(component string) bool {
-			return strings.Contains("-"+strings.ToLower(name)+"-", "-"+component+"-")
+		return slices.ContainsFunc(programs, func(program string) bool {
+			return strings.Contains(separator+strings.ToLower(name)+separator, separator+program+separator)
 		})
 	})
 }

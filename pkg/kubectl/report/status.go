@@ -222,8 +222,9 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 	if n := w.CountPods(onReclaimed); n > 0 && v.Pause.Stops(safety.Reclaim) {
 		s.note(AtRisk, "%s with a node that is being reclaimed: the controller is paused", Count(n, "pod ends", "pods end"))
 	}
-	if left, required := placement.OnDemand, v.requiredByBudget(w); !v.NodesUnknown && left < required {
-		s.note(AtRisk, "a loss of all spot leaves %d, but a PodDisruptionBudget requires %d", left, required)
+	onDemand := func(w *snapshot.Workload, _ int) int { return w.FloorStatus().OnDemand }
+	if required, _ := v.requiredByBudget(w, onDemand); !v.NodesUnknown && placement.OnDemand < required {
+		s.note(AtRisk, "a loss of all spot leaves %d, but a PodDisruptionBudget requires %d", placement.OnDemand, required)
 	}
 	if v.NodesUnknown {
 		s.note(Unknown, "nodes cannot be read")

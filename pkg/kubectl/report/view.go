@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
@@ -25,8 +26,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// View is a cluster under one policy. Its methods do not change it, and are not safe for concurrent
-// use.
+// View is a cluster under one policy. Its methods are not safe for concurrent use.
 type View struct {
 	Snapshot *snapshot.Snapshot
 	// Policy, Signals and Scope are the ones with which the Snapshot was read. Gating and
@@ -63,6 +63,8 @@ type View struct {
 	// Object returns a workload's own object (lister.Objects.Object). Only Select and Assess use
 	// it.
 	Object func(apiVersion, kind, namespace, name string) metav1.Object
+
+	selected map[*policyv1.PodDisruptionBudget][]*snapshot.Workload // cached by requiredByBudget
 }
 
 // Ref names an object.

@@ -184,14 +184,15 @@ func (v *View) affectedBy(nodes ...*snapshot.Node) (all []AffectedWorkload, coun
 			}
 		}
 	}
+	left := func(w *snapshot.Workload, _ int) int {
+		return w.CountPods(func(p *snapshot.Pod) bool { return p.Node != nil }) - len(lost[w])
+	}
 	for w, pods := range lost {
 		count += len(pods)
-		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, NoFloor: !w.InScope, lost: pods}
-		for _, r := range w.Revisions {
-			l.Before += r.Placed.OnDemand + r.Placed.Spot
-		}
-		l.After = l.Before - len(pods)
-		l.Effect = effectOf(l.After, l.Floor, v.requiredByBudget(w), w.InScope)
+		l := AffectedWorkload{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, After: left(w, 0), NoFloor: !w.InScope, lost: pods}
+		l.Before = l.After + len(pods)
+		required, _ := v.requiredByBudget(w, left)
+		l.Effect = effectOf(l.After, l.Floor, required, w.InScope)
 		all = append(all, l)
 	}
 	slices.SortFunc(all, func(a, b AffectedWorkload) int {
