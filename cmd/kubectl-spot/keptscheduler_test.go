@@ -52,7 +52,7 @@ func TestKeptScheduler(t *testing.T) {
 		wantErr        string // on standard error
 	}{
 		"enabled":                     {config: "gating: {enabled: true}", want: kept + ours},
-		"disabled":                    {config: "gating: {enabled: false}", want: ours},
+		"disabled":                    {config: "gating: {enabled: false}", want: ours + kept}, // with the reason
 		"disabled, namespaces denied": {config: "gating: {enabled: false}", denied: "namespaces", want: ours},
 		"namespaces denied": {config: "gating: {enabled: true}", denied: "namespaces", want: ours,
 			wantErr: `namespaces is forbidden: user cannot list resource "namespaces" in API group "": which pods opt in by the label of their namespace is unknown`},

@@ -127,8 +127,10 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 	if gap := listed.GapOf("Namespace"); gap != nil && o.gating.Enabled {
 		o.recordGap(gap.String())
 	}
-	wanted := listed.TemplatePods(scope)
-	needed := func(pod *v1.Pod) bool { return current.NeedsPriorityClass(pod.Spec.PriorityClassName) }
+	wanted := listed.TemplatePods()
+	needed := func(pod *v1.Pod) bool {
+		return scope.Includes(pod) && current.NeedsPriorityClass(pod.Spec.PriorityClassName)
+	}
 	if gap := listed.GapOf("PriorityClass"); gap != nil && slices.ContainsFunc(wanted, needed) {
 		o.recordGap(gap.String())
 	}

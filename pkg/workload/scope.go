@@ -42,7 +42,7 @@ func (s Scope) Includes(pod *v1.Pod) bool {
 // manifests opt out the pods of our programs by the label, because they must not wait for
 // themselves.
 func (s Scope) KeepsScheduler(pod *v1.Pod) bool {
-	if s.Namespaces == nil || pod.Spec.SchedulerName == s.Profile || pod.Namespace == metav1.NamespaceSystem {
+	if s.KeepsNone(pod.Namespace) != "" || pod.Spec.SchedulerName == s.Profile {
 		return false
 	}
 	switch pod.Labels[spot.OptInLabel] {
@@ -59,9 +59,27 @@ func (s Scope) KeepsScheduler(pod *v1.Pod) bool {
 // or if there is no label.
 func (s Scope) IgnoredOptIn(pod *v1.Pod) string {
 	value, ours := pod.Labels[spot.OptInLabel], pod.Spec.SchedulerName == s.Profile
-	if value == "" || value == spot.OptOut && !ours || value == spot.KeepScheduler && s.KeepsScheduler(pod) {
+	why := ""
+	switch {
+	case value == "" || value == spot.OptOut && !ours || value == spot.KeepScheduler && s.KeepsScheduler(pod):
 		return ""
+	case value != spot.KeepScheduler && value != spot.OptOut:
+		why = fmt.Sprintf("expected %s or %q", spot.KeepScheduler, spot.OptOut)
+	case ours:
+		why = "the pod names the scheduler " + s.Profile
+	default:
+		why = s.KeepsNone(pod.Namespace)
 	}
-	return fmt.Sprintf("label %s on the pod has no effect: it requires the value %s or %s, another scheduler than %s, "+
-		"and gating.enabled of the controller", spot.OptInLabel, spot.KeepScheduler, spot.OptOut, s.Profile)
+	return fmt.Sprintf("label %s=%s on the pod has no effect: %s", spot.OptInLabel, value, why)
+}
+
+// KeepsNone returns why spot.KeepScheduler has no effect in a namespace; empty if it may have one.
+func (s Scope) KeepsNone(namespace string) string {
+	switch {
+	case s.Namespaces == nil:
+		return "gating.enabled of the controller is false"
+	case namespace == metav1.NamespaceSystem:
+		return "pods of kube-system do not opt in"
+	}
+	return ""
 }

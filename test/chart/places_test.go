@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,6 +136,36 @@ func TestNotes(t *testing.T) {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes do not contain %q:\n%s", want, notes)
 		}
+	}
+}
+
+// TestNotesOptIn shows that the notes name what opts in with the values, and what has no effect.
+func TestNotesOptIn(t *testing.T) {
+	const name, namespace, keep = "  schedulerName: spot-aware-scheduler\n", "NAME spot-aware-scheduler.io/opt-in=true\n", "NAME spot-aware-scheduler.io/opt-in=keep-scheduler\n"
+	const noName, noNamespace, noKeep = "spot-aware-scheduler (scheduler.enabled is false", "opt-in=true on a namespace (", "opt-in=keep-scheduler ("
+	own, gating := values{"enabled": true}, values{"gating": values{"enabled": true}}
+	for title, test := range map[string]struct {
+		values values
+		want   []string
+	}{
+		"defaults":      {values{}, []string{name, noNamespace, noKeep}},
+		"namespaces":    {values{"namespaceOptIn": own}, []string{name, namespace, noKeep}},
+		"gating":        {values{"controller": values{"config": gating}}, []string{name, keep, noNamespace}},
+		"no scheduler":  {values{"scheduler": values{"enabled": false}}, []string{keep, noName, noNamespace}},
+		"a dry run":     {values{"scheduler": values{"enabled": false}, "controller": values{"config": values{"dryRun": true}}}, []string{noName, noNamespace, noKeep}},
+		"the extender":  {values{"extender": own}, []string{name, noNamespace, noKeep}},
+		"all that work": {values{"namespaceOptIn": own, "controller": values{"config": gating}}, []string{name, namespace, keep}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			text, err := renderFolder(t, withNotes(t), test.values)
+			live.Must(t, err)
+			notes, _ := at(find(decode(t, text), "Notes", "notes"), "text").(string)
+			for _, part := range []string{name, namespace, keep, noName, noNamespace, noKeep} {
+				if want := slices.Contains(test.want, part); strings.Contains(notes, part) != want {
+					t.Errorf("the notes contain %q: want %t:\n%s", part, want, notes)
+				}
+			}
+		})
 	}
 }
 

@@ -287,7 +287,7 @@ func (s *Objects) Object(apiVersion, kind, namespace, name string) metav1.Object
 	if of == nil {
 		return nil
 	}
-	found, _, _ := of.into.GetByKey(namespace + "/" + name) // a cache returns no error
+	found, _, _ := of.into.GetByKey(cache.NewObjectName(namespace, name).String()) // a cache returns no error
 	object, _ := found.(metav1.Object)
 	return object
 }

@@ -18,17 +18,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// TemplatePods returns one pod of each Deployment, StatefulSet and active Job whose pods scope
-// includes. A workload that is scaled to 0 has none, unless Scope.IncludeScaledToZero is set. The
-// pod is made from the template, with the fields that the API server would set. The order is
-// undefined. Commands use these pods for workloads that have none. A Deployment without a
+// TemplatePods returns one pod of each Deployment, StatefulSet and active Job. A workload that is
+// scaled to 0 has none, unless Scope.IncludeScaledToZero is set. The pod is made from the template,
+// with the fields that the API server would set. The order is undefined. A Deployment without a
 // ReplicaSet is omitted.
-func (s *Objects) TemplatePods(scope workload.Scope) []*v1.Pod {
+func (s *Objects) TemplatePods() []*v1.Pod {
 	apps, kind := s.factory.Apps().V1(), appsv1.SchemeGroupVersion.WithKind
-	wants := func(owner metav1.Object, template *v1.PodTemplateSpec, replicas *int32) bool {
-		pod := v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: owner.GetNamespace(), Labels: template.Labels}, Spec: template.Spec}
-		return scope.Includes(&pod) && (s.Scope.IncludeScaledToZero || workload.Replicas(replicas) > 0)
-	}
+	wants := func(replicas *int32) bool { return s.Scope.IncludeScaledToZero || workload.Replicas(replicas) > 0 }
 	newest := map[workload.OwnerKey]*appsv1.ReplicaSet{}
 	for _, rs := range snapshot.All(apps.ReplicaSets().Lister()) {
 		if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && rs.DeletionTimestamp == nil {
@@ -41,12 +37,12 @@ func (s *Objects) TemplatePods(scope workload.Scope) []*v1.Pod {
 	var pods []*v1.Pod
 	for _, d := range snapshot.All(apps.Deployments().Lister()) {
 		key, _ := workload.ControllerKey(d)
-		if rs := newest[key]; rs != nil && wants(d, &d.Spec.Template, d.Spec.Replicas) {
+		if rs := newest[key]; rs != nil && wants(d.Spec.Replicas) {
 			pods = append(pods, podOf(rs, kind("ReplicaSet"), &d.Spec.Template, d.Name))
 		}
 	}
 	for _, set := range snapshot.All(apps.StatefulSets().Lister()) {
-		if wants(set, &set.Spec.Template, set.Spec.Replicas) {
+		if wants(set.Spec.Replicas) {
 			first := ptr.Deref(set.Spec.Ordinals, appsv1.StatefulSetOrdinals{}).Start
 			pods = append(pods, podOf(set, kind("StatefulSet"), &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first)))
 		}
@@ -54,7 +50,7 @@ func (s *Objects) TemplatePods(scope workload.Scope) []*v1.Pod {
 	for _, job := range snapshot.All(s.factory.Batch().V1().Jobs().Lister()) {
 		// It has failed, is complete, or is suspended: all conditions mean that it creates no pods.
 		ends := slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Status == v1.ConditionTrue })
-		if !ends && wants(job, &job.Spec.Template, job.Spec.Parallelism) {
+		if !ends && wants(job.Spec.Parallelism) {
 			pods = append(pods, podOf(job, batchv1.SchemeGroupVersion.WithKind("Job"), &job.Spec.Template, job.Name+"-0"))
 		}
 	}

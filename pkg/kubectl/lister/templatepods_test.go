@@ -19,7 +19,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // setOf returns a StatefulSet with this pod specification.
@@ -69,7 +68,7 @@ func templatePods(t *testing.T, server *listertest.Server, scope lister.Scope) [
 	if err != nil {
 		t.Fatal(err)
 	}
-	return listed.TemplatePods(workload.Scope{Profile: "spot-aware-scheduler"})
+	return listed.TemplatePods()
 }
 
 // TestWantedQOS: the QoS classes equal the classes that the API server computes with its own
@@ -150,7 +149,7 @@ func TestTemplatePodPriority(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pods := listed.TemplatePods(workload.Scope{Profile: "spot-aware-scheduler"})
+			pods := listed.TemplatePods()
 			if got := fmt.Sprintf("%q %d", pods[0].Spec.PriorityClassName, ptr.Deref(pods[0].Spec.Priority, 0)); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}

@@ -130,11 +130,13 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 	}
 	for _, pod := range v.TemplatePods {
 		if subject, err := v.Owners.Subject(pod); err == nil {
-			if owner := ownerOf(pod, subject.Pod.Workload.Kind); strings.EqualFold(owner.Kind, kind) && owner.Namespace == namespace &&
-				owner.Name == name {
+			if owner := ownerOf(pod); strings.EqualFold(owner.Kind, kind) && owner.Namespace == namespace && owner.Name == name {
 				p := simulation.Hypothetical(pod)
 				p.Subject = subject
 				e := &Explanation{Object: owner, Answer: noPodsCreated}
+				if !v.applies(e, pod) {
+					return e, nil
+				}
 				v.plan(e, p, owner, nil, decision.WaitTime{})
 				if e.Desired == 0 { // no replica is missing, so the nodes do not matter
 					e.Answer, e.Nodes = "it is scaled to 0 and has no pods", nil

@@ -37,9 +37,7 @@ func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
 	case !v.Scope.Includes(pod):
 		e.Answer = fmt.Sprintf("the policy does not apply to it: its schedulerName is %q, not %q, and it does not opt in with the label %s: %s",
 			pod.Spec.SchedulerName, v.Scope.Profile, spot.OptInLabel, spot.KeepScheduler)
-		if ignored := v.Scope.IgnoredOptIn(pod); ignored != "" {
-			e.Answer += "; " + ignored
-		}
+		e.Answer = strings.Join(append([]string{e.Answer}, v.ignoredOptIns(pod)...), "; ")
 	default:
 		return true
 	}

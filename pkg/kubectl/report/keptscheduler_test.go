@@ -17,8 +17,8 @@ func TestKeptIgnored(t *testing.T) {
 	for options, want := range map[string][]string{
 		"profile=default-scheduler cap=50%": {capped},
 		"profile=default-scheduler":         nil,
-		"profile=default-scheduler optin=true cap=50%": {"label spot-aware-scheduler.io/opt-in on the pod has no effect: it requires the value keep-scheduler or false, " +
-			"another scheduler than spot-aware-scheduler, and gating.enabled of the controller", capped},
+		"profile=default-scheduler optin=true cap=50%": {
+			`label spot-aware-scheduler.io/opt-in=true on the pod has no effect: expected keep-scheduler or "false"`, capped},
 		"cap=50%": nil,
 	} {
 		view := newView(t, basic(), "namespace shop keep-scheduler\nnode sp spot m/a\ndeployment web 2 sp sp "+options)

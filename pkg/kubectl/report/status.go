@@ -32,6 +32,8 @@ const (
 	OverBudget State = "OverBudget"
 	// Waiting means that pods wait for a node or are not created yet.
 	Waiting State = "Waiting"
+	// OptingIn means that the newest pod template opts in, but not all pods do.
+	OptingIn State = "OptingIn"
 	// RollingOut means that a rollout is in progress or paused.
 	RollingOut State = "RollingOut"
 	// Moving means that pods are being moved or deleted.
@@ -47,7 +49,7 @@ const (
 	OK State = "OK"
 )
 
-var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, AtRisk, Surplus, Unknown, OK}
+var states = []State{BelowFloor, OverBudget, Waiting, OptingIn, RollingOut, Moving, AtRisk, Surplus, Unknown, OK}
 
 // Status is the state of one workload of the profile. Fields that depend on nodes are nil if nodes
 // could not be read.
@@ -81,13 +83,17 @@ type Status struct {
 // with another scheduler.
 func (v *View) Statuses() (all []Status, others int) {
 	all = []Status{} // not null in JSON
-	seen := map[Ref]bool{}
+	templates := map[Ref]*v1.Pod{}
+	for _, pod := range v.TemplatePods {
+		templates[ownerOf(pod)] = pod
+	}
 	transitions, obstacles, maySpot := v.Snapshot.PodsInTransition(), v.obstacles(), v.maySpot()
 	hidden := sync.OnceValue(func() *v1.Node { return gating.HiddenNode(v.Policy, v.Gating.Labels, v.Snapshot.Nodes) })
 	for _, w := range v.Snapshot.Workloads {
-		seen[refOf(w)] = true // includes a workload that is about to opt in, because it has pods
+		template := templates[refOf(w)]
+		delete(templates, refOf(w)) // it has pods
 		if !w.InScope {
-			if s, ok := v.notOptedIn(w); ok {
+			if s, ok := v.notOptedIn(w, template); ok {
 				all = append(all, s)
 			} else {
 				others++
@@ -104,8 +110,8 @@ func (v *View) Statuses() (all []Status, others int) {
 		}
 		all = append(all, s)
 	}
-	for _, pod := range v.TemplatePods {
-		if s, ok := v.statusWithoutPods(pod); ok && !seen[s.Ref] {
+	for ref, pod := range templates {
+		if s, ok := v.statusWithoutPods(ref, pod); ok {
 			all = append(all, s)
 		}
 	}
@@ -145,40 +151,37 @@ func (v *View) Select(all []Status, selector labels.Selector) []Status {
 	})
 }
 
-// notOptedIn returns the status of a workload of another scheduler that was probably meant to opt
-// in: no scheduler has placed its pods, and the name of theirs is close to the profile's, or they
-// have settings although they name the default scheduler. A workload that is opting in has a status
-// too: its new pods may wait for the controller.
-func (v *View) notOptedIn(w *snapshot.Workload) (s Status, ok bool) {
-	reason, placement := "", placementOf(w)
-	for _, p := range w.Pods() {
-		name := p.Spec.SchedulerName
-		setting := cmp.Or(decision.SettingAnnotation(p.Subject.Pod.Workload.Annotations), decision.SettingAnnotation(p.Annotations))
-		switch hint, ignored := didYouMean(name, []string{v.Scope.Profile}), v.Scope.IgnoredOptIn(p.Pod); {
-		case w.KeepsScheduler:
-			reason = "not all its pods opt in: the policy applies when all do"
-			if len(placement.waiting) > 0 {
-				reason += "; " + waitReason(placement.waiting[0])
-			}
-		case ignored != "":
-			reason = "it does not opt in: " + ignored
-		case p.Spec.NodeName == "" && hint != "":
-			reason = fmt.Sprintf("it does not opt in: schedulerName %q%s", name, hint)
-		case name == v1.DefaultSchedulerName && setting != "":
-			reason = fmt.Sprintf("it does not opt in (schedulerName %q), so annotation %s has no effect", name, setting)
-		default:
-			return s, false
-		}
-	}
-	if reason == "" {
+// notOptedIn returns the status of a workload that is opting in, or that was probably meant to. The
+// newest template decides. template is a pod of it, or nil: then the newest pod is.
+func (v *View) notOptedIn(w *snapshot.Workload, template *v1.Pod) (s Status, ok bool) {
+	pods, placement := w.Pods(), placementOf(w)
+	if len(pods) == 0 {
 		return s, false
 	}
-	s = Status{Ref: refOf(w), Desired: w.Desired, NoFloor: true, State: OK, Reasons: []string{reason}, Waiting: len(placement.waiting)}
+	last := pods[len(pods)-1]
+	template = cmp.Or(template, last.Pod)
+	s = Status{Ref: refOf(w), Desired: w.Desired, NoFloor: true, State: OK, Waiting: len(placement.waiting)}
 	if s.Waiting > 0 {
 		s.State = Waiting
 	}
 	s.place(&placement, v.NodesUnknown)
-	return s, true
+	optIn := w.CountPods(func(p *snapshot.Pod) bool { return v.Scope.Includes(p.Pod) })
+	if optIn > 0 && v.Scope.Includes(last.Pod) || v.Scope.Includes(template) {
+		s.note(OptingIn, "OptingIn: %d of %s; the policy applies when all opt in", optIn, Count(len(pods), "pod", "pods"))
+		if s.Waiting > 0 {
+			s.Reasons = append(s.Reasons, waitReason(placement.waiting[0]))
+		}
+		return s, true
+	}
+	placed := w.CountPods(func(p *snapshot.Pod) bool {
+		return p.Spec.NodeName != "" && p.Spec.SchedulerName == template.Spec.SchedulerName
+	})
+	s.Reasons = v.optInMistakes(s.Ref, &last.Subject.Pod.Workload, template, placed > 0)
+	if optIn > 0 {
+		s.note(OK, "its newest pod template does not opt in, so the policy does not apply; %d of %s still opt in", optIn,
+			Count(len(pods), "pod", "pods"))
+	}
+	return s, len(s.Reasons) > 0
 }
 
 // status returns the status of a workload, without Surplus. heal is what a heal waits for
@@ -262,30 +265,34 @@ func (s *Status) note(state State, format string, args ...any) {
 }
 
 // statusWithoutPods returns the status of a workload without pods, given a pod that it would
-// create. It returns false if the owner is unknown or is scaled to 0.
-func (v *View) statusWithoutPods(pod *v1.Pod) (Status, bool) {
+// create. It returns false if the owner is unknown or is scaled to 0, or if the pod was not meant to
+// opt in.
+func (v *View) statusWithoutPods(ref Ref, pod *v1.Pod) (s Status, ok bool) {
 	subject, err := v.Owners.Subject(pod)
 	if err != nil || subject.Pod.Workload.Desired == 0 {
-		return Status{}, false
+		return s, false
 	}
 	workload := &subject.Pod.Workload
-	settings, _ := v.Policy.Settings(&subject.Pod)
-	s := Status{
-		Ref: ownerOf(pod, workload.Kind), Desired: workload.Desired, Floor: settings.Floor(workload.Desired),
-		Waiting: workload.Desired, State: Waiting,
-		Reasons: []string{noPodsCreated},
+	s = Status{Ref: ref, Desired: workload.Desired, Waiting: workload.Desired, State: Waiting, NoFloor: !v.Scope.Includes(pod)}
+	if !s.NoFloor {
+		settings, _ := v.Policy.Settings(&subject.Pod)
+		s.Floor = settings.Floor(workload.Desired)
+	} else if s.Reasons = v.optInMistakes(ref, workload, pod, false); len(s.Reasons) == 0 {
+		return s, false
 	}
+	s.note(Waiting, noPodsCreated)
 	s.place(&placement{}, v.NodesUnknown)
 	return s, true
 }
 
 // ownerOf returns the owner of a pod of View.TemplatePods.
-func ownerOf(pod *v1.Pod, kind string) Ref {
-	name := pod.OwnerReferences[0].Name
-	if kind == "Deployment" { // which owns a ReplicaSet
-		name = pod.Name
+func ownerOf(pod *v1.Pod) Ref {
+	owner := &pod.OwnerReferences[0]
+	ref := Ref{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: pod.Namespace, Name: owner.Name}
+	if ref.Kind == "ReplicaSet" {
+		ref.Kind, ref.Name = "Deployment", pod.Name
 	}
-	return Ref{APIVersion: pod.OwnerReferences[0].APIVersion, Kind: kind, Namespace: pod.Namespace, Name: name}
+	return ref
 }
 
 // waitReason returns the scheduler's message for a waiting pod.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -58,5 +59,48 @@ func TestSelectByOwnLabels(t *testing.T) {
 		if got := view.Select(slices.Clone(all), parsed); len(got) != want {
 			t.Errorf("%s selects %d workloads, want %d", selector, len(got), want)
 		}
+	}
+}
+
+// Status lists a workload that something else than the label of its pod template was meant to opt in.
+func TestOptInMistakes(t *testing.T) {
+	const label, typo = "spot-aware-scheduler.io/opt-in", "spot-aware-scheduler.io/optin"
+	for name, test := range map[string]struct {
+		edit func(*appsv1.Deployment, *v1.Namespace)
+		want string
+	}{
+		"nothing": {func(*appsv1.Deployment, *v1.Namespace) {}, ""},
+		"label of the Deployment": {func(d *appsv1.Deployment, _ *v1.Namespace) { d.Labels = map[string]string{label: "keep-scheduler"} },
+			"label spot-aware-scheduler.io/opt-in on the Deployment has no effect: it must be in the pod template"},
+		"annotation": {func(d *appsv1.Deployment, _ *v1.Namespace) {
+			d.Spec.Template.Annotations = map[string]string{label: "keep-scheduler"}
+		},
+			"annotation spot-aware-scheduler.io/opt-in on the pod has no effect: it must be a label of the pod"},
+		"label": {func(d *appsv1.Deployment, _ *v1.Namespace) {
+			d.Spec.Template.Labels = map[string]string{typo: "keep-scheduler"}
+		},
+			"label spot-aware-scheduler.io/optin on the pod has no effect: did you mean spot-aware-scheduler.io/opt-in?"},
+		"label of the namespace": {func(_ *appsv1.Deployment, n *v1.Namespace) { n.Labels = map[string]string{typo: "true"} },
+			"label spot-aware-scheduler.io/optin on the namespace has no effect: did you mean spot-aware-scheduler.io/opt-in?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := clustertest.Objects("namespace shop false\nnode sp spot m/a\ndeployment web 1 sp profile=default-scheduler")
+			test.edit(objects[2].(*appsv1.Deployment), objects[0].(*v1.Namespace))
+			listed, err := lister.List(t.Context(), listertest.Start(t, objects...).Client(), lister.Scope{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, _ := viewOf(t, listed, basic()).Statuses()
+			var got, want []string
+			for _, s := range all {
+				got = append(got, s.Reasons...)
+			}
+			if test.want != "" {
+				want = []string{"it does not opt in: " + test.want}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

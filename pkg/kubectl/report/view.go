@@ -41,8 +41,8 @@ type View struct {
 	Namespace string
 	// Owners finds the owners of pods.
 	Owners *workload.Owners
-	// TemplatePods has one pod of each workload that Scope includes, made from its pod template
-	// (lister.Objects.TemplatePods). It represents workloads without any pod.
+	// TemplatePods has one pod of each workload, made from its pod template
+	// (lister.Objects.TemplatePods). It represents the newest template, and workloads without any pod.
 	TemplatePods []*v1.Pod
 	// Pause is the pause of the controller that is in effect; nil if there is none.
 	Pause *safety.Pause
@@ -60,8 +60,8 @@ type View struct {
 	// (NewSpotPool). Only Assess uses both.
 	DisruptionBudgetsUnknown bool
 	SpotPools                []*snapshot.Node
-	// Object returns a workload's own object (lister.Objects.Object). Only Select and Assess use
-	// it.
+	// Object returns a workload's own object or a namespace (lister.Objects.Object); nil if objects are
+	// unknown.
 	Object func(apiVersion, kind, namespace, name string) metav1.Object
 
 	selected map[*policyv1.PodDisruptionBudget][]*snapshot.Workload // cached by requiredByBudget

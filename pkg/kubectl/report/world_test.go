@@ -58,6 +58,6 @@ func viewWith(t clustertest.TB, listed *lister.Objects, policy *decision.Policy,
 	}
 	return &report.View{
 		Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Scope: scope, Gating: gating, Owners: owners,
-		TemplatePods: listed.TemplatePods(scope), Object: listed.Object,
+		TemplatePods: listed.TemplatePods(), Object: listed.Object,
 	}
 }
