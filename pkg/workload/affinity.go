@@ -47,21 +47,6 @@ func OnlyOnDemand(pod *v1.Pod, policy *decision.Policy) bool {
 	})
 }
 
-// PrefersSpot reports whether a preferred term selects spot nodes by a capacity label.
-func PrefersSpot(term *v1.NodeSelectorTerm, policy *decision.Policy) bool {
-	return slices.ContainsFunc(term.MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
-		switch e.Operator {
-		case v1.NodeSelectorOpIn:
-			return allMatch(&e, policy, decision.Spot)
-		case v1.NodeSelectorOpNotIn:
-			return slices.ContainsFunc(e.Values, func(value string) bool { return valueMeans(e.Key, value, policy, decision.OnDemand) })
-		case v1.NodeSelectorOpExists:
-			return policy.PresenceMeansSpot(e.Key)
-		}
-		return false
-	})
-}
-
 // BeforeAssignment returns the pod without the requirement of the capacity type that the controller
 // assigned to it: without expressions on capacity labels. A nil policy has no such labels.
 func BeforeAssignment(pod *v1.Pod, policy *decision.Policy) *v1.Pod {

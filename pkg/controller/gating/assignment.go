@@ -177,7 +177,7 @@ func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	case len(c.require) > 0:
 		spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(pod.Spec.Affinity, c.require)}
 	case len(c.prefer) > 0:
-		spec.Affinity = &v1.Affinity{NodeAffinity: a.withPreferred(pod.Spec.Affinity, c)}
+		spec.Affinity = &v1.Affinity{NodeAffinity: withPreferred(pod.Spec.Affinity, c.prefer)}
 	}
 	since := a.recorded(pod.UID).gatedSince // observe resets it if the event of the patch arrives before its answer
 	if err := execution.Patch(ctx, a.client, pod, workload.PodPatch{Annotations: annotations, Spec: &spec}); err != nil {

@@ -21,9 +21,6 @@ type choice struct {
 	// preference as a requirement until no node can satisfy it. Without the preference, Karpenter
 	// puts overflow on the on-demand nodes that it creates for floors, and creates larger nodes.
 	prefer []v1.NodeSelectorRequirement
-	// isFloor: the preference is that of a floor, which nothing else keeps. It outweighs the pod's own
-	// preference for spot.
-	isFloor bool
 	// granted is the value of spot.GrantedAnnotation; empty for none.
 	granted string
 	// warning is the note of an event if autoscalers cannot provide what the policy requires; empty
@@ -103,7 +100,7 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	}
 	const reason = "a topology spread constraint counts only the nodes that required affinity admits"
 	c.why += ", without required affinity: " + reason
-	c.prefer, c.require, c.isFloor = c.require, nil, c.assigned == decision.AssignedOnDemand
+	c.prefer, c.require = c.require, nil
 	if c.assigned == decision.AssignedSpot {
 		c.assigned, c.ofRevision = decision.AssignedAny, true
 	}
@@ -128,8 +125,8 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 		floor = w.Revision + " has no floor"
 	case ofFloor && w.Ordered:
 		floor = fmt.Sprintf("ordinal %d of %s, whose first %d ordinals are the floor", w.Ordinal, w.Revision, plan.Floor)
-	case ofFloor:
-		floor = fmt.Sprintf("floor of %s, %d of %d", w.Revision, f.assigned+1, plan.Floor)
+	case ofFloor: // no pod counts that does not require on-demand
+		floor = fmt.Sprintf("floor of %s, which is %d", w.Revision, plan.Floor)
 	}
 	switch {
 	case f.granted != "":
@@ -151,10 +148,13 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 			warning: "The pod is part of the floor, but gets no affinity: no label that affinity can express marks " + f.hidden + " as spot",
 		}
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
-		return choice{why: whyAnyway + ": the floor is a preference, " + floor, prefer: l.notSpot, isFloor: true}
+		return choice{why: whyAnyway + ": the floor is a preference, " + floor, prefer: l.notSpot}
 	case ofFloor && !f.couldRun(decision.AssignedOnDemand):
 		return l.chooseWithoutOnDemand(settings, f, floor)
 	case ofFloor:
+		if plan.DisruptionReason() == "" && plan.Floor > 0 && !pod.Workload.Ordered {
+			floor = fmt.Sprintf("floor of %s, %d of %d", pod.Workload.Revision, f.assigned+1, plan.Floor)
+		}
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
 	}
 	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.spot}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -121,6 +123,28 @@ func TestWarningOfACap(t *testing.T) {
 		subject := &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 3}}}
 		if c := l.choose(subject, decision.WorkloadSettings{MaxPerPool: &pools}, facts{couldRun: anyNode, kept: kept}); !strings.Contains(c.warning, want) {
 			t.Errorf("keeps its scheduler: %t: warning %q, want %q", kept, c.warning, want)
+		}
+	}
+}
+
+// A reason counts only pods that require on-demand: no pod counts of a floor that nothing can meet.
+func TestFloorWords(t *testing.T) {
+	w := decision.Workload{Kind: "Deployment", Revision: "shop/web-r", Desired: 6}
+	l := &Labels{notSpot: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")}}
+	for _, test := range []struct {
+		couldRun bool
+		when     decision.WhenUnsatisfiable
+		want     string
+	}{
+		{true, decision.DoNotSchedule, "floor of shop/web-r, 1 of 2"},
+		{false, decision.DoNotSchedule, "floor of shop/web-r, which is 2, but no on-demand node that exists or existed could run it"},
+		{true, decision.ScheduleAnyway, "whenUnsatisfiable ScheduleAnyway: the floor is a preference, floor of shop/web-r, which is 2"},
+	} {
+		could := func(decision.AssignedCapacity) bool { return test.couldRun }
+		c := l.choose(&workload.Subject{Pod: decision.Pod{Workload: w}}, decision.WorkloadSettings{MinOnDemand: decision.Count(2), WhenUnsatisfiable: test.when},
+			facts{couldRun: could, onlySpot: func() bool { return false }})
+		if c.why != test.want {
+			t.Errorf("%q, want %q", c.why, test.want)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Labels contains the node affinity expressions for capacity types.
@@ -291,31 +290,25 @@ func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequiremen
 	return result
 }
 
-// minWeight is the weight of a preference of the controller, so that the user's preferences have
-// priority, and maxWeight the largest one that the API server accepts. The preference of a floor has
-// a larger weight than the sum of the user's preferences for spot, in at most maxFloorTerms terms:
-// a user chooses how many preferences a pod has.
-const minWeight, maxWeight, maxFloorTerms = 1, 100, 10
+// maxWeight is the largest weight that the API server accepts, and maxTerms how many terms a
+// preference of the controller has at most: a user chooses how many preferences a pod has.
+const maxWeight, maxTerms = 100, 10
 
-// withPreferred returns the node affinity with the preference of the choice added. affinity, which
-// may be nil, is not modified.
-func (a *Assigner) withPreferred(affinity *v1.Affinity, c choice) *v1.NodeAffinity {
+// withPreferred returns the node affinity with a preference for the expressions added, which has a
+// larger weight than the sum of the pod's own preferences: otherwise replicas start on the other
+// capacity type, and the controller has to move them. affinity, which may be nil, is not modified.
+func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.NodeAffinity {
 	result := nodeAffinity(affinity)
 	preferred := &result.PreferredDuringSchedulingIgnoredDuringExecution
-	weights := []int32{minWeight}
-	if c.isFloor {
-		left := int32(minWeight)
-		for i := range *preferred {
-			if term := &(*preferred)[i]; workload.PrefersSpot(&term.Preference, a.settings.Policy) {
-				left += term.Weight
-			}
-		}
-		for weights = nil; left > 0 && len(weights) < maxFloorTerms; left -= maxWeight {
-			weights = append(weights, min(left, maxWeight))
-		}
+	left := int32(1)
+	for i := range *preferred {
+		left += (*preferred)[i].Weight
 	}
-	for _, weight := range weights {
-		*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: weight, Preference: v1.NodeSelectorTerm{MatchExpressions: c.prefer}})
+	for ours := 0; left > 0 && ours < maxTerms; ours++ {
+		*preferred = append(*preferred, v1.PreferredSchedulingTerm{
+			Weight: min(left, maxWeight), Preference: v1.NodeSelectorTerm{MatchExpressions: expressions},
+		})
+		left -= maxWeight
 	}
 	return result
 }

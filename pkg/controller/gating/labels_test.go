@@ -134,36 +134,25 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// A preference of the controller preserves the user's preferences, which have at least the same
-// weight, except a preference for spot if the preference is that of a floor.
+// A preference of the controller preserves the pod's own preferences, and outweighs their sum.
 func TestPrefer(t *testing.T) {
 	spot := []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")}
-	users := v1.PreferredSchedulingTerm{Weight: 5, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{expression("a", v1.NodeSelectorOpExists)}}}
-	ours := v1.PreferredSchedulingTerm{Weight: 1, Preference: v1.NodeSelectorTerm{MatchExpressions: spot}}
+	term := func(weight int32, expressions ...v1.NodeSelectorRequirement) v1.PreferredSchedulingTerm {
+		return v1.PreferredSchedulingTerm{Weight: weight, Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}}
+	}
+	own, ours := term(70, expression("a", v1.NodeSelectorOpExists)), term(1, spot...)
 	preferring := func(terms ...v1.PreferredSchedulingTerm) *v1.Affinity {
 		return &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}
 	}
-	weighing := func(weight int32, of v1.PreferredSchedulingTerm) v1.PreferredSchedulingTerm {
-		of.Weight = weight
-		return of
-	}
-	notOnDemand := v1.PreferredSchedulingTerm{Weight: 50, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "on-demand")}}}
-	w := start(t, decision.WorkloadSettings{})
-	for name, test := range map[string]struct {
-		affinity, want *v1.Affinity
-		isFloor        bool
-	}{
-		"none":                    {nil, preferring(ours), false},
-		"the user's":              {preferring(users), preferring(users, ours), false},
-		"a floor":                 {nil, preferring(ours), true},
-		"a floor, another wish":   {preferring(users), preferring(users, ours), true},
-		"a floor, against spot":   {preferring(weighing(100, ours), notOnDemand), preferring(weighing(100, ours), notOnDemand, weighing(100, ours), weighing(51, ours)), true},
-		"no floor, spot":          {preferring(weighing(100, ours)), preferring(weighing(100, ours), ours), false},
-		"a floor, too many times": {preferring(slices.Repeat([]v1.PreferredSchedulingTerm{weighing(100, ours)}, 50)...), preferring(slices.Repeat([]v1.PreferredSchedulingTerm{weighing(100, ours)}, 60)...), true},
+	for name, test := range map[string]struct{ affinity, want *v1.Affinity }{
+		"none":           {nil, preferring(ours)},
+		"one":            {preferring(own), preferring(own, term(71, spot...))},
+		"two":            {preferring(own, own), preferring(own, own, term(100, spot...), term(41, spot...))},
+		"too many times": {preferring(slices.Repeat([]v1.PreferredSchedulingTerm{own}, 50)...), preferring(append(slices.Repeat([]v1.PreferredSchedulingTerm{own}, 50), slices.Repeat([]v1.PreferredSchedulingTerm{term(100, spot...)}, 10)...)...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			clustertest.Equal(t, "affinity", test.want.NodeAffinity, w.withPreferred(test.affinity, choice{prefer: spot, isFloor: test.isFloor}))
+			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withPreferred(test.affinity, spot))
 			if diff := diff.Diff(before, test.affinity); diff != "" {
 				t.Errorf("the affinity itself was changed:\n%s", diff)
 			}
