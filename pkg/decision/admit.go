@@ -176,6 +176,8 @@ func (p *Plan) WaitReason() string {
 		return "no feasible node: the pod was assigned spot and admits no on-demand node"
 	case p.onlySpot:
 		return "no feasible node: the pod's own constraints admit only spot"
+	case p.onlyOnDemand && p.assigned == AssignedOnDemand:
+		return "no feasible node: the pod was assigned on-demand and admits no spot node"
 	case p.onlyOnDemand:
 		return "no feasible node: the pod's own constraints admit only on-demand"
 	case p.PoolCap > 0 && p.Grant == NotGranted:

@@ -22,13 +22,16 @@ func Hypothetical(pod *v1.Pod) *snapshot.Pod {
 	return &snapshot.Pod{Pod: pod, Requests: workload.RequestsOf(pod)}
 }
 
+// NotSelected is the obstacle of a node that the pod's node selector or affinity excludes.
+const NotSelected = "not in the pod's node selector or affinity"
+
 // Obstacles returns the reasons why the pod cannot run on the node in the current state of the
 // cluster, the most permanent first; nil if it can. It considers the same filters of the scheduler
 // as Room, but neither the policy nor signals. Unlike Room, it does not place pending pods first.
 func (d *Demand) Obstacles(node *snapshot.Node) (all []string) {
 	c := d.class
 	if !c.Matches(node.Node) {
-		all = append(all, "not in the pod's node selector or affinity")
+		all = append(all, NotSelected)
 	}
 	if !c.Reaches(node.Node) {
 		all = append(all, "out of reach of the pod's volume")

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -95,8 +98,23 @@ type NodeGroup struct {
 // nodesUnread replaces the parts of an answer that depend on nodes.
 const nodesUnread = "nodes cannot be read, so it is unknown which nodes have room"
 
+// creationFailure returns why the controllers of a Deployment cannot create pods, such as an
+// exceeded quota: ": MESSAGE"; "" if they can, or if the reason is only in events.
+func (v *View) creationFailure(ref Ref) string {
+	if d, ok := v.object(ref).(*appsv1.Deployment); ok {
+		for _, c := range d.Status.Conditions {
+			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == v1.ConditionTrue {
+				return ": " + c.Message
+			}
+		}
+	}
+	return ""
+}
+
 // noPodsCreated is the answer for a workload that has replicas but no pods.
-const noPodsCreated = "its controller has created none of its pods: see the events of its ReplicaSet, StatefulSet or Job"
+func (v *View) noPodsCreated(ref Ref) string {
+	return "its controller has created none of its pods" + cmp.Or(v.creationFailure(ref), ": see the events of its ReplicaSet, StatefulSet or Job")
+}
 
 // ErrNotFound means that an object is not in the cluster, or was not read.
 var ErrNotFound = errors.New("not found")
@@ -133,7 +151,7 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 			if owner := ownerOf(pod); strings.EqualFold(owner.Kind, kind) && owner.Namespace == namespace && owner.Name == name {
 				p := simulation.Hypothetical(pod)
 				p.Subject = subject
-				e := &Explanation{Object: owner, Answer: noPodsCreated}
+				e := &Explanation{Object: owner, Answer: v.noPodsCreated(owner)}
 				if !v.applies(e, pod) {
 					return e, nil
 				}
@@ -159,7 +177,7 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 		return &Explanation{Object: refOf(w), Answer: "all its pods are being deleted or moved"}
 	}
 	live, last := len(pods), pods[len(pods)-1]
-	more, what := oneMore(w, last)
+	more, what := v.oneMore(w, last)
 	e := &Explanation{Object: refOf(w)}
 	if !v.applies(e, last.Pod) {
 		return e
@@ -196,10 +214,11 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 
 // oneMore returns the pod that the controller of w would create next, in words too: a surge pod
 // during a rollout, else a pod of one more replica. last is a pod of the newest revision.
-func oneMore(w *snapshot.Workload, last *snapshot.Pod) (pod *snapshot.Pod, what string) {
+func (v *View) oneMore(w *snapshot.Workload, last *snapshot.Pod) (pod *snapshot.Pod, what string) {
 	more, subject := *last, *last.Subject
 	subject.Pod = *subject.Pod.Replacement()
-	more.Node, more.Subject = nil, &subject
+	more.Node, more.Subject, more.Pod = nil, &subject, workload.BeforeAssignment(last.Pod, v.Policy)
+	subject.Pod.OnlyOnDemand = subject.Pod.OnlyOnDemand && more.Pod == last.Pod // else the assignment added this
 	of := &subject.Pod.Workload
 	switch {
 	case of.Ordered:
@@ -340,9 +359,13 @@ func disruptionsOf(s decision.WorkloadSettings, plan *decision.Plan) string {
 // of the pod.
 func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.Distribution) (all []NodeGroup) {
 	inspection := simulation.NewInspection(v.Snapshot, p)
+	own := workload.NewConstraints(workload.BeforeAssignment(p.Pod, v.Policy), nil)
 	index := map[string]int{}
 	for _, n := range v.Snapshot.Nodes {
 		verdict, obstacles := plan.Admit(n.Facts, 0, siblings.InPool(n.Facts)), inspection.Obstacles(n)
+		if i := slices.Index(obstacles, simulation.NotSelected); i >= 0 && own.Matches(n.Node) {
+			obstacles[i] = assignedBy(p)
+		}
 		if v.Scope.KeepsScheduler(p.Pod) {
 			verdict = decision.Admitted
 		} else if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n) {
@@ -392,6 +415,11 @@ func (v *View) withheldForFloor(n *snapshot.Node) bool {
 	})
 }
 
+// assignedBy explains a requirement that the pod's owner did not write.
+func assignedBy(p *snapshot.Pod) string {
+	return fmt.Sprintf("the controller assigned %s to it (annotation %s)", p.Subject.Pod.Assigned, spot.AssignedAnnotation)
+}
+
 // placementReason explains why a pod is on its node. It counts the siblings that precede the pod
 // there (snapshot.ByRank). If more pods are there than the floor or the budget permits, the last
 // ones are beyond it.
@@ -417,6 +445,9 @@ func (v *View) placementReason(e *Explanation, p *snapshot.Pod, siblings []*snap
 			return "beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
 		}
 		if p.Subject.OnlyOnDemand {
+			if p.Subject.Pod.Assigned == decision.AssignedOnDemand {
+				return "beyond the floor: " + assignedBy(p)
+			}
 			return "beyond the floor: " + e.onlyType(decision.OnDemand)
 		}
 		return "beyond the floor: no spot node had room, or the budget was used up"

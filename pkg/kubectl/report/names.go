@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -48,12 +49,18 @@ func (v *View) optInMistakes(ref Ref, owner *decision.Workload, pod *v1.Pod, pla
 	return reasons
 }
 
+// object returns the object that ref names; nil if it is unknown.
+func (v *View) object(ref Ref) metav1.Object {
+	if v.Object == nil {
+		return nil
+	}
+	return v.Object(ref.APIVersion, ref.Kind, ref.Namespace, ref.Name)
+}
+
 // labelsOf returns the labels of the object that ref names; nil if it is unknown.
 func (v *View) labelsOf(ref Ref) map[string]string {
-	if v.Object != nil {
-		if object := v.Object(ref.APIVersion, ref.Kind, ref.Namespace, ref.Name); object != nil {
-			return object.GetLabels()
-		}
+	if object := v.object(ref); object != nil {
+		return object.GetLabels()
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 		s.note(Waiting, "%s on a deleted node", Count(n, "pod is", "pods are"))
 	}
 	if transition.Missing > 0 {
-		s.note(Waiting, "%s not created by its controller yet", Count(transition.Missing, "pod is", "pods are"))
+		s.note(Waiting, "%s not created by its controller yet%s", Count(transition.Missing, "pod is", "pods are"), v.creationFailure(s.Ref))
 	}
 	if w.RollingOut {
 		s.note(RollingOut, "rolling out")
@@ -280,7 +280,7 @@ func (v *View) statusWithoutPods(ref Ref, pod *v1.Pod) (s Status, ok bool) {
 	} else if s.Reasons = v.optInMistakes(ref, workload, pod, false); len(s.Reasons) == 0 {
 		return s, false
 	}
-	s.note(Waiting, noPodsCreated)
+	s.note(Waiting, "%s", v.noPodsCreated(ref))
 	s.place(&placement{}, v.NodesUnknown)
 	return s, true
 }

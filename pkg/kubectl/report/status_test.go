@@ -104,3 +104,24 @@ func TestOptInMistakes(t *testing.T) {
 		})
 	}
 }
+
+// A quota that keeps the controllers of a Deployment from creating pods is the reason why they wait.
+func TestQuota(t *testing.T) {
+	const message = `pods "web-r-x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2`
+	for cluster, want := range map[string]string{
+		"deployment web 2":    "its controller has created none of its pods: " + message,
+		"deployment web 3 od": "2 pods are not created by its controller yet: " + message,
+	} {
+		objects := clustertest.Objects(cluster + "\nnode od on-demand m/a")
+		objects[0].(*appsv1.Deployment).Status.Conditions = []appsv1.DeploymentCondition{
+			{Type: appsv1.DeploymentReplicaFailure, Status: v1.ConditionTrue, Reason: "FailedCreate", Message: message}}
+		listed, err := lister.List(t.Context(), listertest.Start(t, objects...).Client(), lister.Scope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := viewOf(t, listed, basic()).Statuses()
+		if len(all) != 1 || !slices.Contains(all[0].Reasons, want) {
+			t.Errorf("%s: %+v, want the reason %q", cluster, all, want)
+		}
+	}
+}
