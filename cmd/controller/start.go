@@ -21,6 +21,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/loop"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/round"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/nodepools"
 )
 
 // name is the name of the lock and of the event reporter.
@@ -133,7 +134,10 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		defer planner.Wait()
 		return rounds.Start(ctx)
 	})
-	nodePools := &round.NodePools{Reader: readers.dynamic, Provisioning: planner.Provisioning}
+	nodePools := standby{func(ctx context.Context) error {
+		nodepools.Watch(ctx, readers.dynamic, &planner.Provisioning.Pools)
+		return nil
+	}}
 	runnables := []manager.Runnable{caches, may.switches, nodeOwners, nodePools, leading}
 	if setup.DryRun {
 		runnables = append(runnables, newDryRunWarning(readers, setup))

@@ -20,6 +20,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/app"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/nodepools"
 )
 
 // name is the name of the lease and of the reporter of events.
@@ -70,6 +71,11 @@ func start(ctx context.Context, setup *setup) error {
 	if err != nil {
 		return err
 	}
+	pools, err := nodepools.Start(ctx, config)
+	if err != nil {
+		return err
+	}
+	decider.SetPools(pools)
 	replica.decider = decider
 	if replica.synced, err = decider.Watch(factory); err != nil {
 		return err

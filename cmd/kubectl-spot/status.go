@@ -35,7 +35,7 @@ REASONS shows what a move waits for, and until when. Workloads with problems com
 		if err != nil {
 			return err
 		}
-		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{DisruptionBudgets: true, Volumes: o.allNamespaces})
+		view, listed, err := o.readNamespaceView(command.Context(), lister.Scope{DisruptionBudgets: true, Volumes: true})
 		if err != nil {
 			return err
 		}

@@ -91,6 +91,11 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 	}, nil
 }
 
+// SetPools sets the pools from which an autoscaler adds nodes. It must be called before Watch.
+func (e *Extender) SetPools(pools *workload.Pools) {
+	e.cluster.Evidence.Pools, e.gauges.Pools = pools, pools
+}
+
 func (e *Extender) appliesTo(pod *v1.Pod) bool {
 	return pod.Spec.SchedulerName == e.profile && workload.PolicyApplies(pod)
 }

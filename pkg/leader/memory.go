@@ -37,16 +37,22 @@ func (l *Lock) Remember(m *Memory) {
 	}
 }
 
-// Load reads the value of the last leader. Unreadable parts are missing.
+// Load reads the value of the last leader. Unreadable parts are missing. nil contains nothing.
 func (m *Memory) Load(value any) {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_ = json.Unmarshal([]byte(m.text), value)
 }
 
 // Store passes the fields of value on, and leaves other fields of the memory unchanged. It does
-// nothing if the memory would be too large. Only a leader may call it.
+// nothing if the memory would be too large, or if m is nil. Only a leader may call it.
 func (m *Memory) Store(value any) {
+	if m == nil {
+		return
+	}
 	text, err := json.Marshal(value)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,6 +21,7 @@ type Cluster struct {
 	// Includes selects the pods to count.
 	Includes  func(*v1.Pod) bool
 	VolumesOf func(*v1.Pod) []*v1.PersistentVolume
+	Pools     *workload.Pools // nil: none
 
 	deficits workload.Deficits
 }
@@ -30,6 +31,7 @@ func (c *Cluster) Read(now time.Time) Gauges {
 	values := Gauges{Nodes: map[decision.Capacity]int{}, Bound: map[BoundPart]int{}}
 	nodes, _ := c.Nodes.List(labels.Everything()) // a cache lister returns no error
 	evidence := workload.NewNodeEvidence(c.Reader.Policy)
+	evidence.Pools = c.Pools
 	for _, node := range nodes {
 		capacity := c.Reader.Capacity(node, now)
 		values.Nodes[capacity]++

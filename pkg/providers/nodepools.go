@@ -1,10 +1,10 @@
 package providers
 
 import (
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,24 +18,33 @@ import (
 // NodePools are the objects that describe the nodes that Karpenter may add.
 var NodePools = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"}
 
+// NodePoolLabel is the label of a node with the name of its NodePool.
+var NodePoolLabel = NodePools.Group + "/nodepool"
+
 // NodeGroups are the labels that name a node, or a group of nodes that are created alike.
-var NodeGroups = []string{v1.LabelHostname, NodePools.Group + "/nodepool", "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name",
+var NodeGroups = []string{v1.LabelHostname, NodePoolLabel, "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name",
 	"cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool", "agentpool",
 	"alibabacloud.com/nodepool-id", "doks.digitalocean.com/node-pool"}
 
 // NodePool contains what an object of NodePools requires of its nodes.
 type NodePool struct {
+	Name string `json:"-"`
 	// Taints are the permanent taints of the nodes.
 	Taints []v1.Taint `json:"taints"`
 	// Requirements are the labels that the nodes have.
 	Requirements []v1.NodeSelectorRequirement `json:"requirements"`
 	// LimitReached reports whether its nodes use all of a resource that the pool limits. NotReady
 	// reports whether Karpenter adds no nodes for pods: the pool is not ready, static or deleted.
+	// Or the object could not be read, and proves nothing.
 	LimitReached, NotReady bool `json:"-"`
 }
 
-// ReadNodePool reads an object of NodePools. Fields that it does not have are empty.
-func ReadNodePool(object *unstructured.Unstructured) (NodePool, error) {
+// Adds reports whether Karpenter may add a node of the pool now.
+func (p *NodePool) Adds() bool { return !p.LimitReached && !p.NotReady }
+
+// ReadNodePool reads an object of NodePools. Fields that it does not have are empty. An unreadable
+// object is NotReady, and harms no other pool.
+func ReadNodePool(object *unstructured.Unstructured) NodePool {
 	var pool struct {
 		Spec struct {
 			Limits   v1.ResourceList `json:"limits"`
@@ -53,22 +62,34 @@ func ReadNodePool(object *unstructured.Unstructured) (NodePool, error) {
 		} `json:"status"`
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &pool); err != nil {
-		return NodePool{}, fmt.Errorf("reading NodePool %s: %w", object.GetName(), err)
+		return NodePool{Name: object.GetName(), NotReady: true}
 	}
 	result := pool.Spec.Template.Spec
+	result.Name = object.GetName()
+	for i := range result.Requirements {
+		exclusive(&result.Requirements[i])
+	}
 	ready := meta.FindStatusCondition(pool.Status.Conditions, "Ready") // old versions of Karpenter do not set it
 	result.NotReady = object.GetDeletionTimestamp() != nil || pool.Spec.Replicas != nil || ready != nil && ready.Status != metav1.ConditionTrue
-	labels := map[string]string{NodePools.Group + "/nodepool": object.GetName()}
+	labels := map[string]string{NodePoolLabel: object.GetName()}
 	maps.Copy(labels, pool.Spec.Template.Metadata.Labels)
-	for key, value := range labels {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		result.Requirements = append(result.Requirements,
-			v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}})
+			v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{labels[key]}})
 	}
 	for name, limit := range pool.Spec.Limits {
 		used := pool.Status.Resources[name]
 		result.LimitReached = result.LimitReached || used.Cmp(limit) >= 0
 	}
-	return result, nil
+	return result
+}
+
+// exclusive replaces the operators Gte and Lte, which only Karpenter has, by Gt and Lt.
+func exclusive(r *v1.NodeSelectorRequirement) {
+	shift := map[v1.NodeSelectorOperator]int{"Gte": -1, "Lte": 1}[r.Operator]
+	if bound, err := strconv.Atoi(strings.Join(r.Values, ",")); err == nil && shift != 0 {
+		r.Operator, r.Values = r.Operator[:len("Gt")], []string{strconv.Itoa(bound + shift)}
+	}
 }
 
 // devices matches the families of instances (of AWS, Azure and Google Cloud) that have the resources

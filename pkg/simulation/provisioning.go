@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -24,20 +25,25 @@ const (
 	maxVanishedKinds = 256
 	// rememberRefusal is how long an autoscaler's refusal prevents moves.
 	rememberRefusal = time.Hour
+	// At most maxRefusals are remembered, and at most maxPassedOn kinds are passed on, because the
+	// Lease contains them.
+	maxRefusals, maxPassedOn = 64, 16
 )
 
 // Provisioning is the evidence about the nodes that autoscalers add: the kinds of nodes that exist
-// or existed, the pools, and refusals. It exists in memory only. The zero value contains nothing.
-// It is safe for concurrent use.
+// or existed, the pools, and refusals. The zero value contains nothing. It is safe for concurrent
+// use.
 type Provisioning struct {
 	// Policy defines the capacity labels; nil means none. It must not change.
 	Policy *decision.Policy
+	workload.Pools
+	// Memory passes on what later leaders cannot read from the cluster; nil for none.
+	Memory *leader.Memory
 
 	mu       sync.Mutex
 	kinds    map[uint64]*nodeKind
-	nodes    map[*v1.Node]uint64   // the kinds of the nodes of the last Snapshot
-	refusals map[refusal]time.Time // when each refusal was reported
-	pools    []providers.NodePool
+	nodes    map[*v1.Node]uint64 // the kinds of the nodes of the last Snapshot
+	refusals []refusal           // oldest first
 }
 
 // nodeKind is an example of equal nodes, and when such a node last existed.
@@ -46,31 +52,72 @@ type nodeKind struct {
 	seen time.Time
 }
 
-// refusal identifies the pods of a revision that require a capacity type.
+// refusal is a report that no node is added for the pods of a revision that require a capacity type.
 type refusal struct {
-	revision workload.OwnerKey
-	requires decision.AssignedCapacity
+	Revision workload.OwnerKey
+	Requires decision.AssignedCapacity
+	At       time.Time
+}
+
+// passedOn is what later leaders cannot read from the cluster. The nodes of NodePools are not part
+// of it, because the NodePools exist.
+type passedOn struct {
+	Refusals []refusal
+	Vanished []vanishedKind // the newest first
+}
+
+type vanishedKind struct {
+	Labels   map[string]string
+	Taints   []v1.Taint
+	Capacity decision.Capacity
+	Seen     time.Time
+}
+
+// load adds what the last leader passed on. The caller must hold k.mu.
+func (k *Provisioning) load() {
+	var last passedOn
+	k.Memory.Load(&last)
+	k.refusals = append(last.Refusals, k.refusals...)
+	for _, v := range last.Vanished {
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: v.Labels}, Spec: v1.NodeSpec{Taints: v.Taints}}
+		example := &snapshot.Node{Node: node, Facts: decision.Node{Capacity: v.Capacity}}
+		k.kinds[hashOf(example)] = &nodeKind{example, v.Seen}
+	}
+}
+
+// passOn stores what later leaders cannot read from the cluster. The caller must hold k.mu.
+func (k *Provisioning) passOn(now time.Time) {
+	next := passedOn{Refusals: k.refusals}
+	for _, kind := range k.kinds {
+		if _, ofPool := kind.Labels[providers.NodePoolLabel]; !ofPool && kind.seen.Before(now) {
+			next.Vanished = append(next.Vanished, vanishedKind{kind.Labels, kind.Spec.Taints, kind.Facts.Capacity, kind.seen})
+		}
+	}
+	slices.SortFunc(next.Vanished, func(a, b vanishedKind) int { return b.Seen.Compare(a.Seen) })
+	next.Vanished = next.Vanished[:min(len(next.Vanished), maxPassedOn)]
+	k.Memory.Store(next)
 }
 
 // Refuse records that an autoscaler reported at a time that it adds no node for these pods. The
 // refusal ends after an hour, or if a pod of the revision runs on a younger node of this capacity
-// type.
+// type. Only the last maxRefusals count.
 func (k *Provisioning) Refuse(revision workload.OwnerKey, requires decision.AssignedCapacity, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.refusals == nil {
-		k.refusals = map[refusal]time.Time{}
-	}
-	maps.DeleteFunc(k.refusals, func(_ refusal, earlier time.Time) bool { return at.Sub(earlier) >= rememberRefusal })
-	k.refusals[refusal{revision, requires}] = at
+	k.refusals = slices.DeleteFunc(k.refusals, func(r refusal) bool {
+		return r.Revision == revision && r.Requires == requires || at.Sub(r.At) >= rememberRefusal
+	})
+	k.refusals = append(k.refusals, refusal{revision, requires, at})
+	k.refusals = k.refusals[max(0, len(k.refusals)-maxRefusals):]
 }
 
 // Refused reports whether a refusal is recorded.
 func (k *Provisioning) Refused(revision workload.OwnerKey, requires decision.AssignedCapacity, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at, known := k.refusals[refusal{revision, requires}]
-	return known && now.Sub(at) < rememberRefusal
+	return slices.ContainsFunc(k.refusals, func(r refusal) bool {
+		return r.Revision == revision && r.Requires == requires && now.Sub(r.At) < rememberRefusal
+	})
 }
 
 // endRefusals ends the refusals that an autoscaler revised: a pod of the revision runs on a node of
@@ -81,31 +128,14 @@ func (k *Provisioning) endRefusals(s *snapshot.Snapshot) {
 		return
 	}
 	for _, w := range s.Workloads {
-		for _, r := range w.Revisions {
-			for _, requires := range []decision.AssignedCapacity{decision.AssignedSpot, decision.AssignedOnDemand} {
-				at, known := k.refusals[refusal{r.Key, requires}]
-				if known && slices.ContainsFunc(r.Pods, func(p *snapshot.Pod) bool {
-					return p.Node != nil && requires.Admits(p.Node.Facts.Capacity.Type) && p.Node.CreationTimestamp.After(at)
-				}) {
-					delete(k.refusals, refusal{r.Key, requires})
-				}
-			}
+		for _, revision := range w.Revisions {
+			k.refusals = slices.DeleteFunc(k.refusals, func(r refusal) bool {
+				return r.Revision == revision.Key && slices.ContainsFunc(revision.Pods, func(p *snapshot.Pod) bool {
+					return p.Node != nil && r.Requires.Admits(p.Node.Facts.Capacity.Type) && p.Node.CreationTimestamp.After(r.At)
+				})
+			})
 		}
 	}
-}
-
-// knownPools returns the pools. They must not be changed.
-func (k *Provisioning) knownPools() []providers.NodePool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.pools
-}
-
-// SetPools replaces what is known about the pools from which an autoscaler adds nodes.
-func (k *Provisioning) SetPools(pools []providers.NodePool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.pools = pools
 }
 
 // noPoolFits reports whether pools that may add a node of the required capacity type are known, and
@@ -113,7 +143,7 @@ func (k *Provisioning) SetPools(pools []providers.NodePool) {
 // count, or cannot offer an extended resource.
 func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity, limits bool) bool {
 	known := false
-	for _, pool := range k.knownPools() {
+	for _, pool := range k.KnownPools() {
 		if slices.ContainsFunc(pool.Requirements, func(r v1.NodeSelectorRequirement) bool { return k.excludes(&r, requires) }) {
 			continue
 		}
@@ -139,6 +169,7 @@ func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node)
 	defer k.mu.Unlock()
 	if k.kinds == nil {
 		k.kinds = map[uint64]*nodeKind{}
+		k.load()
 	}
 	k.endRefusals(s)
 	nodes, kinds := make(map[*v1.Node]uint64, len(s.Nodes)), k.kinds
@@ -160,6 +191,7 @@ func (k *Provisioning) observe(s *snapshot.Snapshot) (examples []*snapshot.Node)
 		delete(kinds, slices.MinFunc(slices.Sorted(maps.Keys(kinds)), func(a, b uint64) int { return kinds[a].seen.Compare(kinds[b].seen) }))
 	}
 	k.nodes = nodes
+	k.passOn(s.Now)
 	for _, kind := range kinds {
 		examples = append(examples, kind.Node)
 	}
@@ -197,7 +229,8 @@ func hashOf(example *snapshot.Node) uint64 {
 type Feasibility struct {
 	snapshot     *snapshot.Snapshot
 	provisioning *Provisioning
-	kinds        []*snapshot.Node // an example of each kind of nodes
+	kinds        []*snapshot.Node    // an example of each kind of nodes
+	zones        map[string][]string // of the kinds, by NodePool
 }
 
 // Feasibility records the nodes of s, and returns the feasibility on nodes that exist or may be
@@ -206,7 +239,14 @@ func (k *Provisioning) Feasibility(s *snapshot.Snapshot) *Feasibility {
 	if k == nil {
 		k = &Provisioning{}
 	}
-	return &Feasibility{s, k, k.observe(s)}
+	f := &Feasibility{s, k, k.observe(s), map[string][]string{}}
+	for _, kind := range f.kinds {
+		pool, zone := kind.Labels[providers.NodePoolLabel], kind.Labels[v1.LabelTopologyZone]
+		if pool != "" && zone != "" && !slices.Contains(f.zones[pool], zone) {
+			f.zones[pool] = append(f.zones[pool], zone)
+		}
+	}
+	return f
 }
 
 // FitsNewNode reports whether an autoscaler may add a node of the required capacity type that could
@@ -276,14 +316,34 @@ func (f *Feasibility) poolAdds(p *snapshot.Pod, c *class, changes *changes, requ
 	if p.Revision != nil && f.provisioning.Refused(p.Revision.Key, requires, f.snapshot.Now) {
 		return false
 	}
-	return slices.ContainsFunc(f.provisioning.knownPools(), func(pool providers.NodePool) bool {
+	return slices.ContainsFunc(f.provisioning.KnownPools(), func(pool providers.NodePool) bool {
 		adds := func(capacity decision.CapacityType) bool {
-			node := workload.PoolNode(&pool, f.provisioning.Policy, p.Pod, p.Volumes, capacity)
-			return node != nil && f.allows(c, changes, &snapshot.Node{Node: node})
+			return slices.ContainsFunc(f.inZones(pool), func(pool providers.NodePool) bool {
+				node := workload.PoolNode(&pool, f.provisioning.Policy, p.Pod, p.Volumes, capacity)
+				return node != nil && f.allows(c, changes, &snapshot.Node{Node: node})
+			})
 		}
-		return !pool.LimitReached && !pool.NotReady &&
+		return pool.Adds() &&
 			(requires.Admits(decision.OnDemand) && adds(decision.OnDemand) || requires.Admits(decision.Spot) && adds(decision.Spot))
 	})
+}
+
+// inZones returns the pool, and the pool limited to each zone that it requires, or in which nodes of
+// it exist or existed. The terms of a pod may admit only one of its zones.
+func (f *Feasibility) inZones(pool providers.NodePool) []providers.NodePool {
+	zones, all := f.zones[pool.Name], slices.Clip(pool.Requirements)
+	for _, r := range all {
+		if r.Key == v1.LabelTopologyZone && r.Operator == v1.NodeSelectorOpIn {
+			zones = r.Values
+		}
+	}
+	pools := []providers.NodePool{pool}
+	for _, zone := range zones {
+		in := v1.NodeSelectorRequirement{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{zone}}
+		pool.Requirements = append(all, in)
+		pools = append(pools, pool)
+	}
+	return pools
 }
 
 // allows reports whether the terms of the class allow a pod on a new node. The node gets the number

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -227,6 +228,71 @@ func TestRevisedRefusal(t *testing.T) {
 			}
 			if !k.Refused(y.Revision.Key, decision.AssignedSpot, s.Now) {
 				t.Error("the refusal of another revision ends")
+			}
+		})
+	}
+}
+
+// A new leader knows the refusals and the vanished nodes that the old one knew. It reads what it
+// must know about the nodes of NodePools from the NodePools.
+func TestNewLeader(t *testing.T) {
+	w := clustertest.NewWorld(t)
+	w.Build("node o on-demand m/a\nnode s spot m/a taint=t\ndeployment x 1 o")
+	gone, pooled := clustertest.NewNode("u", "spot", "m/a"), clustertest.NewNode("v", "spot", "m/a", "label=karpenter.sh/nodepool=p")
+	w.Put(gone)
+	w.Put(pooled)
+	memory := &leader.Memory{}
+	newLeader := func() *simulation.Provisioning { return &simulation.Provisioning{Policy: &w.Policy, Memory: memory} }
+	old := newLeader()
+	old.Feasibility(w.Snapshot())
+	w.Remove(gone)
+	w.Remove(pooled)
+	s := w.Snapshot()
+	s.Now = s.Now.Add(time.Minute)
+	old.Feasibility(s)
+	x := clustertest.Find(t, s, "x-0")
+	fits := func(k *simulation.Provisioning) bool { return k.Feasibility(s).FitsNewNode(x, decision.AssignedSpot) }
+	if !fits(newLeader()) || fits(&simulation.Provisioning{Policy: &w.Policy}) {
+		t.Error("the new leader does not know u, which vanished")
+	}
+	var passedOn struct{ Vanished []any }
+	if memory.Load(&passedOn); len(passedOn.Vanished) != 1 {
+		t.Errorf("%d kinds are passed on, want u: %v", len(passedOn.Vanished), passedOn.Vanished)
+	}
+	old.Refuse(x.Revision.Key, decision.AssignedSpot, s.Now)
+	old.Feasibility(s)
+	if fits(newLeader()) {
+		t.Error("the new leader does not know the refusal")
+	}
+}
+
+// Hard topology spread may admit one zone of a pool only. The zones are those that the pool
+// requires, or those of its nodes.
+func TestPoolZones(t *testing.T) {
+	const nodes = "node o on-demand m/a\nnode r on-demand m/b\n" +
+		"node s spot m/a taint=u label=karpenter.sh/nodepool=p\nnode t spot m/b taint=u label=karpenter.sh/nodepool=p\n"
+	for name, test := range map[string]struct {
+		pool  string
+		zones []string
+		want  bool
+	}{
+		"zones of its nodes":       {"p", nil, true},
+		"without a node":           {"q", nil, false},
+		"requires both zones":      {"q", []string{"a", "b"}, true},
+		"requires a full zone":     {"p", []string{"a"}, false},
+		"requires an unknown zone": {"p", []string{"c"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clustertest.NewWorld(t)
+			w.Build(nodes + "deployment x 2 o o spread=topology.kubernetes.io/zone")
+			pool := providers.NodePool{Name: test.pool}
+			if test.zones != nil {
+				pool.Requirements = []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: test.zones}}
+			}
+			k, s := &simulation.Provisioning{Policy: &w.Policy}, w.Snapshot()
+			k.SetPools([]providers.NodePool{pool})
+			if got := k.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot); got != test.want {
+				t.Errorf("%t, want %t", got, test.want)
 			}
 		})
 	}

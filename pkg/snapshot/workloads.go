@@ -306,10 +306,12 @@ func (c *workloadState) complete() {
 	w.InScope, w.Settings, w.Floor = true, settings, floor
 }
 
-// JudgeByNodes sets OnlySpot and OnlyOnDemand in the Subjects of pods by the nodes that exist. Only
-// reports use it: autoscalers may add other nodes, which the controller considers.
-func (s *Snapshot) JudgeByNodes(policy *decision.Policy) {
+// JudgeByNodes sets OnlySpot and OnlyOnDemand in the Subjects of pods by the nodes that exist and
+// the pools from which an autoscaler adds nodes. Only reports use it: the controller also considers
+// nodes that existed, and terms between pods.
+func (s *Snapshot) JudgeByNodes(policy *decision.Policy, pools *workload.Pools) {
 	evidence := workload.NewNodeEvidence(policy)
+	evidence.Pools = pools
 	for _, n := range s.Nodes {
 		evidence.Set(n.Node, n.Facts.Capacity, s.Now)
 	}

@@ -134,14 +134,17 @@ func NodeTerms(pod *v1.Pod) int {
 	return n
 }
 
-// NodeEvidence judges by the nodes that exist whether the constraints of a pod admit only one
-// capacity type. It is safe for concurrent use.
+// NodeEvidence judges by the nodes that exist, and by the pools from which an autoscaler adds nodes,
+// whether the constraints of a pod admit only one capacity type. It is safe for concurrent use.
 type NodeEvidence struct {
-	grace time.Duration // decision.Policy.LabelGrace
+	// Pools may be nil. It must be set before the first judgement.
+	Pools  *Pools
+	policy *decision.Policy
 
 	mu      sync.Mutex
 	nodes   [2]map[string]knownNode // by capacity type and name; a node of unknown type is in both
-	answers *lru.Cache              // bool by the hash of constraints, until a node changes
+	answers *lru.Cache              // bool by the hash of constraints, until a node or pool changes
+	version *[]providers.NodePool   // of Pools, when answers were computed
 }
 
 type knownNode struct {
@@ -151,12 +154,12 @@ type knownNode struct {
 
 // NewNodeEvidence returns evidence without nodes.
 func NewNodeEvidence(policy *decision.Policy) *NodeEvidence {
-	return &NodeEvidence{grace: policy.LabelGrace, nodes: [2]map[string]knownNode{{}, {}}, answers: lru.New(1024)}
+	return &NodeEvidence{policy: policy, nodes: [2]map[string]knownNode{{}, {}}, answers: lru.New(1024)}
 }
 
 // Set adds or updates a node at now. It must be called again at until, if that is not zero.
 func (e *NodeEvidence) Set(node *v1.Node, capacity decision.Capacity, now time.Time) (until time.Time) {
-	end := node.CreationTimestamp.Add(e.grace)
+	end := node.CreationTimestamp.Add(e.policy.LabelGrace)
 	if now.Before(end) {
 		until = end
 	}
@@ -202,7 +205,8 @@ func (e *NodeEvidence) capacityOf(name string) (decision.CapacityType, bool) {
 // capacity type: they admit a node of this type, and the labels or taints of every node of the
 // other type exclude the pod, or the node lacks an extended resource. Nodes of the other type must
 // exist and not be reserved for the system, because an autoscaler may start from none, unless the
-// pod selects a group of nodes.
+// pod selects a group of nodes. If a pool can add a node of the other type for the pod now, the
+// nodes prove nothing.
 //
 // Room, health, cordons, signals and start-up taints never exclude a pod. A label with another
 // value does. A missing label, a taint or a missing resource excludes it only on a settled node, or
@@ -216,6 +220,10 @@ func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, o
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if version := e.Pools.version(); version != e.version {
+		e.answers.Clear()
+		e.version = version
+	}
 	c := NewConstraints(pod, volumes)
 	for _, node := range e.nodes[decision.Spot-only] {
 		if c.Admit(node.Node, PermanentTaint) {
@@ -229,7 +237,7 @@ func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, o
 	if answer, known := e.answers.Get(hash); known {
 		return answer.(bool)
 	}
-	answer := e.judge(pod, &c, only)
+	answer := e.judge(pod, &c, only) && !e.Pools.Add(e.policy, pod, volumes, decision.Spot-only)
 	e.answers.Add(hash, answer)
 	return answer
 }

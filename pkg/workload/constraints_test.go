@@ -12,6 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
@@ -258,5 +259,47 @@ func TestAssignedSpotIsNotJudged(t *testing.T) {
 	pod.Annotations = map[string]string{spot.AssignedAnnotation: "spot: test"}
 	if nodes.AdmitsOnly(pod, nil, decision.Spot) {
 		t.Error("the assigned pod admits only spot")
+	}
+}
+
+// A pool that can add a node of the other type now is better evidence than nodes of another kind.
+func TestPoolsBesideNodes(t *testing.T) {
+	in := func(key string, values ...string) v1.NodeSelectorRequirement {
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}
+	}
+	both, team := in("karpenter.sh/capacity-type", "spot", "on-demand"), in("team", "apps")
+	pool := func(requirements ...v1.NodeSelectorRequirement) *providers.NodePool {
+		return &providers.NodePool{Requirements: requirements}
+	}
+	full, notReady, tainted := pool(both, team), pool(both, team), pool(both, team)
+	full.LimitReached, notReady.NotReady = true, true
+	tainted.Taints = []v1.Taint{{Key: "t", Effect: v1.TaintEffectNoSchedule}}
+	evidence := evidenceOf(clustertest.NewNode("od", "on-demand", "m/a"), clustertest.NewNode("sp", "spot", "m/a", "label=team=apps"))
+	evidence.Pools = &workload.Pools{}
+	pod := clustertest.NewPod("p")
+	pod.Spec.NodeSelector = map[string]string{"team": "apps"}
+	for _, test := range []struct {
+		name         string
+		pool         *providers.NodePool
+		wantOnlySpot bool
+	}{
+		{"no pool", pool(both), true},
+		{"a pool of both types", pool(both, team), false},
+		{"at its limit", full, true},
+		{"below its limit again", pool(both, team), false},
+		{"not ready", notReady, true},
+		{"tainted", tainted, true},
+		{"of spot only", pool(in("karpenter.sh/capacity-type", "spot"), team), true},
+		{"of another team", pool(both, in("team", "ads")), true},
+		{"impossible requirements", pool(both, team, in(v1.LabelTopologyZone, "a"), in(v1.LabelTopologyZone, "b")), true},
+		{"contradicting labels of two provisioners", pool(in("karpenter.sh/capacity-type", "on-demand"), in(spot.CapacityLabel, "spot"), team), true},
+	} {
+		impossible := pool(in("x", "1"), in("x", "2")) // it harms no other pool
+		evidence.Pools.SetPools([]providers.NodePool{*impossible, *test.pool})
+		for range 2 { // the second answer is remembered
+			if got := evidence.AdmitsOnly(pod, nil, decision.Spot); got != test.wantOnlySpot {
+				t.Errorf("%s: admits only spot: %t, want %t", test.name, got, test.wantOnlySpot)
+			}
+		}
 	}
 }

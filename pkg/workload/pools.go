@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -14,6 +16,42 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
+
+// Pools are the pools from which an autoscaler adds nodes. nil and the zero value contain none. It
+// is safe for concurrent use.
+type Pools struct {
+	known atomic.Pointer[[]providers.NodePool]
+}
+
+// SetPools replaces the pools. The caller must not change them later.
+func (p *Pools) SetPools(pools []providers.NodePool) {
+	if !equality.Semantic.DeepEqual(p.KnownPools(), pools) {
+		p.known.Store(&pools)
+	}
+}
+
+// KnownPools returns the pools. They must not be changed.
+func (p *Pools) KnownPools() []providers.NodePool {
+	if known := p.version(); known != nil {
+		return *known
+	}
+	return nil
+}
+
+// version returns a pointer that changes with the pools.
+func (p *Pools) version() *[]providers.NodePool {
+	if p == nil {
+		return nil
+	}
+	return p.known.Load()
+}
+
+// Add reports whether a pool can add a node of the capacity type for the pod now; see PoolNode.
+func (p *Pools) Add(policy *decision.Policy, pod *v1.Pod, volumes []*v1.PersistentVolume, capacity decision.CapacityType) bool {
+	return slices.ContainsFunc(p.KnownPools(), func(pool providers.NodePool) bool {
+		return pool.Adds() && PoolNode(&pool, policy, pod, volumes, capacity) != nil
+	})
+}
 
 // PoolNode returns an example of the nodes of a capacity type that an autoscaler may add from a
 // pool, and that the constraints of the pod and of its volumes admit. It returns nil if there is

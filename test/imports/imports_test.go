@@ -26,7 +26,7 @@ var order = [][]string{
 	{"node"},
 	{"workload"},
 	// The settings and the common parts of programs.
-	{"apis/config", "apis/controller", "leader", "profilemetrics"},
+	{"apis/config", "apis/controller", "leader", "nodepools", "profilemetrics"},
 	{"app"},
 	{"apis/config/scheme"},
 	// The controller.

@@ -74,6 +74,10 @@ func TestRights(t *testing.T) {
 	namespace := start(t)
 	// Only its PriorityClass determines its priority, to which rules can refer.
 	live.Must(t, app{kind: "StatefulSet"}.create(t, namespace, "idle"))
+	// Only if a node is of a NodePool, NodePools matter.
+	if out, err := kubectl(t, "", "label", "node", "--all", "karpenter.sh/nodepool=apps"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for name, args := range commands(namespace) {
 		t.Run(name, func(t *testing.T) {
 			if r := spot(t, controlPlane, append(args, viewer...)...); r.status != 0 || r.err != "" || r.out == "" {

@@ -53,7 +53,7 @@ func TestSchedulerNeedsEachRight(t *testing.T) {
 	r := &runner{
 		shipped: shipped, token: tokenOf(t, reader), programs: controlPlane.Schedulers,
 		start: func(ctx context.Context, flags []string) (*lab.Process, error) {
-			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags, Edit: configure})
+			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: append([]string{"-v=2"}, flags...), Edit: configure})
 		},
 		prepare: func(ctx context.Context) (work, error) { return makeWorkload(ctx) },
 	}

@@ -25,6 +25,7 @@ func (a *Assigner) RegisterGauges(signals []providers.Signal) {
 	cluster := profilemetrics.Cluster{
 		Nodes: a.nodes, Reader: &node.Reader{Policy: a.settings.Policy, Signals: signals}, Pods: corelisters.NewPodLister(a.pods),
 		Owners: a.owners, Includes: a.settings.Scope.KeepsScheduler, VolumesOf: a.feasibility.volumesOf,
+		Pools: &a.settings.Provisioning.Pools,
 	}
 	profilemetrics.RegisterWithoutCaches(keptProfile, profilemetrics.Limited(func() profilemetrics.Gauges {
 		values := cluster.Read(a.clock.Now())

@@ -27,9 +27,6 @@ type Memory struct {
 // NewMemory returns the Memory of a process that has just started. passedOn passes verdicts on to
 // later leaders; nil passes nothing on.
 func NewMemory(passedOn *leader.Memory) *Memory {
-	if passedOn == nil {
-		passedOn = &leader.Memory{}
-	}
 	return &Memory{nodes: map[types.UID]*nodeMemory{}, verdicts: verdicts{}, passedOn: passedOn}
 }
 

@@ -84,7 +84,6 @@ type Planner struct {
 
 // NewPlanner returns a planner without stored state.
 func NewPlanner(settings Settings) *Planner {
-	settings.Memory = cmp.Or(settings.Memory, &leader.Memory{})
 	return &Planner{settings: settings, memory: memory{
 		passedOn: passedOn{map[workload.OwnerKey]backOff{}, map[workload.OwnerKey]time.Time{}, map[decision.Pool]time.Time{},
 			map[workload.OwnerKey]time.Time{}},

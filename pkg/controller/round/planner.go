@@ -103,7 +103,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	dryRun.Set(map[bool]float64{true: 1}[config.DryRun])
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},
-		Provisioning:    &simulation.Provisioning{Policy: config.Policy},
+		Provisioning:    &simulation.Provisioning{Policy: config.Policy, Memory: config.Memory},
 		Scope:           scope, config: config, clients: clients, reader: reader,
 		defects: defects{recorder: clients.Recorder, policy: config.Policy}, unread: unreadAnnotations{read: map[workload.OwnerKey]time.Time{}},
 		informers: append(slices.Clone(reader.Informers()), namespaces.Informer()), reclaims: map[interruption.Reclaim]int{},

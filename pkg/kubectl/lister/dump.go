@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
@@ -52,6 +51,7 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 	for i := range s.listings {
 		resource := s.listings[i].resource().Resource
 		switch kind := s.listings[i].kind.Kind; {
+		case kind == nodePool.Kind && !s.hasNodesOfPools():
 		case s.listings[i].found || kind == "ReplicationController" || kind == "Namespace": // most clusters have none, or no label
 		case kind == "Node" || kind == "Pod":
 			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
@@ -171,7 +171,7 @@ func (d *dump) add(kind schema.GroupKind, data []byte) error {
 	if of == nil || data == nil {
 		return nil
 	}
-	typed, err := scheme.Scheme.New(of.kind)
+	typed, err := newObject(of.kind)
 	if err != nil {
 		return err
 	}

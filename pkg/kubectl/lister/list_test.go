@@ -18,16 +18,19 @@ import (
 )
 
 // podsFrom returns a client of an API server that answers lists of pods as serve does and all other
-// lists with an empty one.
+// lists with an empty one. It does not serve NodePools.
 func podsFrom(t *testing.T, serve func(http.ResponseWriter, *http.Request)) kubernetes.Interface {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, "/pods") {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/pods"):
 			serve(w, r)
-			return
+		case strings.HasSuffix(r.URL.Path, "/nodepools"):
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			fmt.Fprint(w, "{}")
 		}
-		fmt.Fprint(w, "{}")
 	}))
 	t.Cleanup(server.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -67,7 +69,8 @@ type Objects struct {
 	// Scope selected the objects.
 	Scope Scope
 	// Gaps contains all gaps except of PriorityClasses, which matter only to rules by priority, for
-	// workloads without pods, and of Namespaces, which matter only if the controller removes gates.
+	// workloads without pods, of Namespaces, which matter only if the controller removes gates, and
+	// of NodePools if no node is of one.
 	Gaps []Gap
 	// OwnersMissing reports whether a kind of owner could not be listed. Some pods then seem to
 	// have no workload.
@@ -92,6 +95,10 @@ func newObjects(client kubernetes.Interface, scope Scope) (*Objects, error) {
 		return nil, err
 	}
 	for i := range s.listings {
+		if s.listings[i].kind == nodePool {
+			s.listings[i].into = cache.NewStore(cache.MetaNamespaceKeyFunc)
+			continue
+		}
 		informer, err := factory.ForResource(s.listings[i].resource())
 		if err != nil {
 			return nil, err
@@ -157,12 +164,27 @@ func List(ctx context.Context, client kubernetes.Interface, scope Scope) (*Objec
 		return nil, err
 	}
 	for i := range s.listings {
-		if of := &s.listings[i]; of.gap != nil && of.kind.Kind != "PriorityClass" && of.kind.Kind != "Namespace" {
+		if of := &s.listings[i]; of.gap != nil && of.kind.Kind != "PriorityClass" && of.kind.Kind != "Namespace" &&
+			(of.kind != nodePool || s.hasNodesOfPools()) {
 			s.Gaps = append(s.Gaps, *of.gap)
 			s.OwnersMissing = s.OwnersMissing || of.owners
 		}
 	}
 	return s, nil
+}
+
+// nodePool is the kind of providers.NodePools. It is no kind of Kubernetes.
+var nodePool = providers.NodePools.GroupVersion().WithKind("NodePool")
+
+// newObject returns an empty object of a kind, or of its list.
+func newObject(kind schema.GroupVersionKind) (runtime.Object, error) {
+	switch {
+	case kind.Group != nodePool.Group:
+		return scheme.Scheme.New(kind)
+	case kind.Kind == nodePool.Kind:
+		return &unstructured.Unstructured{}, nil
+	}
+	return &unstructured.UnstructuredList{}, nil
 }
 
 // listings returns the lists of a scope: the largest first, although all requests are concurrent.
@@ -187,6 +209,7 @@ func listings(scope *Scope) []listing {
 	}
 	all = append(all,
 		listing{kind: core("Node"), consequence: "which pods run on spot is unknown"},
+		listing{kind: nodePool, consequence: "which nodes Karpenter may add is unknown"},
 		listing{kind: schedulingv1.SchemeGroupVersion.WithKind("PriorityClass"),
 			consequence: "which rules by priority apply to workloads without pods is unknown"},
 		listing{kind: core("Namespace"), consequence: "which pods opt in by the label of their namespace is unknown"})
@@ -203,9 +226,13 @@ func listings(scope *Scope) []listing {
 	return all
 }
 
-// read lists the objects, or sets the gap. client may be the client of any group.
+// read lists the objects, or sets the gap. client may be the client of any group. The API server
+// may not serve NodePools.
 func (k *listing) read(ctx context.Context, client rest.Interface) error {
 	err := k.list(ctx, client, k.namespace)
+	if apierrors.IsNotFound(err) && k.kind == nodePool {
+		return nil
+	}
 	if !apierrors.IsForbidden(err) || k.consequence == "" {
 		return err
 	}
@@ -228,7 +255,7 @@ func (k *listing) list(ctx context.Context, client rest.Interface, namespace str
 		apiPath = "/api"
 	}
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		list, err := scheme.Scheme.New(k.kind.GroupVersion().WithKind(k.kind.Kind + "List"))
+		list, err := newObject(k.kind.GroupVersion().WithKind(k.kind.Kind + "List"))
 		if err != nil {
 			return nil, err
 		}
@@ -270,9 +297,26 @@ func (s *Objects) Snapshot(
 	}
 	read, err := reader.Snapshot(now)
 	if err == nil {
-		read.JudgeByNodes(policy)
+		read.JudgeByNodes(policy, s.Pools())
 	}
 	return read, err
+}
+
+// Pools returns the NodePools that were read.
+func (s *Objects) Pools() *workload.Pools {
+	var read []providers.NodePool
+	for _, object := range s.listing(nodePool.GroupKind()).into.List() {
+		read = append(read, providers.ReadNodePool(object.(*unstructured.Unstructured)))
+	}
+	pools := &workload.Pools{}
+	pools.SetPools(read)
+	return pools
+}
+
+// hasNodesOfPools reports whether a node is of a NodePool, so that NodePools exist.
+func (s *Objects) hasNodesOfPools() bool {
+	nodes := s.factory.Core().V1().Nodes().Informer().GetStore().List()
+	return slices.ContainsFunc(nodes, func(node any) bool { return node.(*v1.Node).Labels[providers.NodePoolLabel] != "" })
 }
 
 // Owners returns the lookup of the workloads behind pods.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -256,6 +258,60 @@ func TestReadConfiguration(t *testing.T) {
 			}
 			if text := string(got.Data) + " from " + got.From; text != test.want {
 				t.Errorf("%s, want %s", text, test.want)
+			}
+		})
+	}
+}
+
+// NodePools decide too which capacity types a pod can run on, whether they are read from the API
+// server or from a dump. What lacks is named only if a node is of a NodePool.
+func TestNodePools(t *testing.T) {
+	const taintedOnDemand, spotOfPool = "node o on-demand m/a taint=t", "\nnode s spot m/a label=karpenter.sh/nodepool=p"
+	pool := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+		"metadata": map[string]any{"name": "p", "uid": "p"}}}
+	for name, test := range map[string]struct {
+		nodes        string
+		pools        []runtime.Object
+		denied       []string
+		wantOnlySpot bool
+		wantGap      string
+		wantMissing  []string
+	}{
+		"a pool":                    {nodes: taintedOnDemand + spotOfPool, pools: []runtime.Object{pool}},
+		"no pool":                   {nodes: taintedOnDemand + "\nnode s spot m/a", wantOnlySpot: true},
+		"forbidden, with a node":    {nodes: taintedOnDemand + spotOfPool, pools: []runtime.Object{pool}, denied: []string{"nodepools"}, wantOnlySpot: true, wantGap: "which nodes Karpenter may add is unknown"},
+		"forbidden, without a node": {nodes: taintedOnDemand + "\nnode s spot m/a", denied: []string{"nodepools"}, wantOnlySpot: true},
+		"a dump without them":       {nodes: taintedOnDemand + spotOfPool, wantOnlySpot: true, wantMissing: []string{"nodepools"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := append(clustertest.Objects(test.nodes+"\ndeployment x 1 s"), test.pools...)
+			server := listertest.New(t, objects...)
+			server.Deny = test.denied
+			listed, err := lister.List(t.Context(), server.Client(), lister.Scope{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if gaps := fmt.Sprint(listed.Gaps); !strings.Contains(gaps, test.wantGap) || test.wantGap == "" && len(listed.Gaps) > 0 {
+				t.Errorf("gaps %s, want %q", gaps, test.wantGap)
+			}
+			sources := map[string]*lister.Objects{"API server": listed}
+			if test.denied == nil {
+				dir := write(t, map[string]string{"a.json": listertest.Dump(t, objects...)})
+				if sources["dump"], err = lister.Load(t.Context(), dir, nil, lister.Scope{}); err != nil {
+					t.Fatal(err)
+				}
+				if missing := slices.Contains(sources["dump"].Missing, "nodepools"); missing != (test.wantMissing != nil) {
+					t.Errorf("the dump lacks %v, want %v", sources["dump"].Missing, test.wantMissing)
+				}
+			}
+			for source, from := range sources {
+				s, err := from.Snapshot(clustertest.BasicPolicy, nil, workload.Scope{Profile: clustertest.Profile}, clustertest.Now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := clustertest.Find(t, s, "x-0").Subject.Pod.OnlySpot; got != test.wantOnlySpot {
+					t.Errorf("%s: only spot: %t, want %t", source, got, test.wantOnlySpot)
+				}
 			}
 		})
 	}

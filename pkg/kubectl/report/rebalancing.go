@@ -35,7 +35,10 @@ func (v *View) obstacles() map[rebalance.Shortfall]rebalance.Obstacle {
 	}
 	until := time.Now().Add(searchTimeout)
 	room := simulation.NewRoomUntil(v.Snapshot, func() bool { return !time.Now().Before(until) })
-	return rebalance.NewPlanner(c.Settings).Explain(v.Snapshot, room, c.Began)
+	settings := c.Settings
+	settings.Provisioning = &simulation.Provisioning{Policy: v.Policy, Memory: settings.Memory}
+	settings.Provisioning.SetPools(v.Pools.KnownPools())
+	return rebalance.NewPlanner(settings).Explain(v.Snapshot, room, c.Began)
 }
 
 // awaited returns what a shortfall waits for, as the end of a reason: ": CAUSE, until TIME". It

@@ -39,6 +39,8 @@ type View struct {
 	// Namespace limits the workloads of answers, although the Snapshot has other pods; "" means
 	// all.
 	Namespace string
+	// Pools are the pools from which an autoscaler adds nodes; nil for none.
+	Pools *workload.Pools
 	// Owners finds the owners of pods.
 	Owners *workload.Owners
 	// TemplatePods has one pod of each workload, made from its pod template

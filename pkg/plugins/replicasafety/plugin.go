@@ -21,6 +21,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/nodepools"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
@@ -125,6 +126,10 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 	}
 	p.labels = &node.LabelReporter{Policy: policy, Nodes: p.nodes, Recorder: p.recorder, Clock: p.clock}
 	p.counter.Memory = memory
+	if p.counter.Evidence.Pools, err = nodepools.Start(ctx, handle.KubeConfig()); err != nil {
+		return nil, err
+	}
+	p.cluster.Pools = p.counter.Evidence.Pools
 	p.waiting = placement.NewWaitingPods(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {
 		return nil, err

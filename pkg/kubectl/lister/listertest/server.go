@@ -13,15 +13,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-// Server is an API server with objects of Kubernetes' built-in kinds. It supports label selectors,
+// Server is an API server with objects of Kubernetes' built-in kinds, and NodePools. It supports label selectors,
 // and the field selector metadata.name. It ignores other field selectors.
 type Server struct {
 	// URL is the address of the server until the end of the test, without TLS or credentials. It is
@@ -135,6 +138,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, resource string, found []runtime.Object) {
+	if gv.Group == providers.NodePools.Group {
+		s.listNodePools(w, gv.WithResource(resource).GroupResource(), found)
+		return
+	}
 	for kind := range scheme.Scheme.KnownTypes(gv) {
 		item, isList := strings.CutSuffix(kind, "List")
 		if plural, _ := meta.UnsafeGuessKindToResource(gv.WithKind(item)); !isList || plural.Resource != resource {
@@ -151,6 +158,24 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVer
 		return
 	}
 	s.t.Errorf("%s: no such resource", r.URL)
+}
+
+// listNodePools responds as an API server without NodePools if there are none.
+func (s *Server) listNodePools(w http.ResponseWriter, resource schema.GroupResource, found []runtime.Object) {
+	if len(found) == 0 {
+		s.respond(w, http.StatusNotFound, new(apierrors.NewNotFound(resource, "").Status()))
+		return
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": providers.NodePools.GroupVersion().String(), "kind": "NodePoolList"}}
+	for _, pool := range found {
+		list.Items = append(list.Items, *pool.(*unstructured.Unstructured))
+	}
+	data, err := list.MarshalJSON()
+	if err != nil {
+		s.t.Error(err)
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	_, _ = w.Write(data)
 }
 
 func (s *Server) respond(w http.ResponseWriter, status int, object runtime.Object) {

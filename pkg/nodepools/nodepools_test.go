@@ -1,4 +1,4 @@
-package round
+package nodepools
 
 import (
 	"encoding/json"
@@ -17,10 +17,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 )
 
-// TestNodePools: the fields of Karpenter's NodePools decide whether a spot node may be added. If
-// the API server does not serve them, there is no evidence. After another error, what was read
-// before still counts.
-func TestNodePools(t *testing.T) {
+// TestRead: the fields of Karpenter's NodePools decide whether a spot node may be added. If
+// the API server does not serve them, or if one is malformed, there is no evidence. After another
+// error, what was read before still counts.
+func TestReader(t *testing.T) {
 	const taints = `"taints": [{"key": "t", "effect": "NoSchedule"}]`
 	const spotOnly = `"requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"], "minValues": 1}]`
 	template := func(spec string) string { return `{"spec": {"template": {"spec": {` + spec + `}}}}` }
@@ -35,7 +35,7 @@ func TestNodePools(t *testing.T) {
 		"limited to nothing":  {pool: `{"spec": {"limits": {"cpu": "0"}, "template": {"spec": {` + spotOnly + `}}}}`, want: false},
 		"at its limit":        {pool: `{"spec": {"limits": {"cpu": 8}, "template": {"spec": {` + spotOnly + `}}}, "status": {"resources": {"cpu": "8"}}}`, want: false},
 		"below its limit":     {pool: `{"spec": {"limits": {"cpu": 8}, "template": {"spec": {` + spotOnly + `}}}, "status": {"resources": {"cpu": "7"}}}`, want: true},
-		"malformed":           {pool: template(`"taints": "all"`), want: false},
+		"malformed":           {pool: template(`"taints": "all"`), want: true},
 		"not served":          {pool: template(spotOnly), error: apierrors.NewNotFound(providers.NodePools.GroupResource(), ""), want: true},
 		"forbidden":           {pool: template(spotOnly), error: apierrors.NewForbidden(providers.NodePools.GroupResource(), "", nil), want: false},
 		"unavailable":         {pool: template(spotOnly), error: apierrors.NewServiceUnavailable("test"), want: false},
@@ -53,11 +53,11 @@ func TestNodePools(t *testing.T) {
 			client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return test.error != nil, nil, test.error })
 			w := clustertest.NewWorld(t)
 			w.Build("node o on-demand m/a\ndeployment x 1 o")
-			p := &NodePools{Reader: client, Provisioning: &simulation.Provisioning{Policy: &w.Policy}}
-			p.Provisioning.SetPools([]providers.NodePool{{LimitReached: true}}) // as read before
-			p.read(t.Context())
+			k := &simulation.Provisioning{Policy: &w.Policy}
+			k.SetPools([]providers.NodePool{{LimitReached: true}}) // as read before
+			read(t.Context(), client, &k.Pools)
 			s := w.Snapshot()
-			got := p.Provisioning.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot)
+			got := k.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot)
 			clustertest.Equal(t, "an autoscaler may add a spot node", test.want, got)
 		})
 	}
