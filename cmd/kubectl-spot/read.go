@@ -135,7 +135,8 @@ func (o *options) viewOf(listed *lister.Objects, current policy) (*report.View, 
 		o.recordGap(gap.String())
 	}
 	return &report.View{
-		Snapshot: read, Policy: current.Policy, Signals: current.signals, Scope: scope, Pools: listed.Pools(), Owners: owners, TemplatePods: wanted,
+		Snapshot: read, Policy: current.Policy, Signals: current.signals, Scope: scope, Owners: owners, TemplatePods: wanted,
+		Pools:  listed.Pools(),
 		Gating: o.gating, Interruption: o.interruption, Pause: o.source.Pause, ForcedBreaker: o.source.Breaker.Open(),
 		NodesUnknown: listed.GapOf("Node") != nil, Namespace: listed.Scope.Namespace, Object: listed.Object,
 	}, nil

@@ -266,8 +266,8 @@ func TestNewLeader(t *testing.T) {
 	}
 }
 
-// Hard topology spread may admit one zone of a pool only. The zones are those that the pool
-// requires, or those of its nodes.
+// Hard topology spread may admit one zone of a pool only. These are the zones that the pool
+// requires, or the zones of its nodes.
 func TestPoolZones(t *testing.T) {
 	const nodes = "node o on-demand m/a\nnode r on-demand m/b\n" +
 		"node s spot m/a taint=u label=karpenter.sh/nodepool=p\nnode t spot m/b taint=u label=karpenter.sh/nodepool=p\n"
