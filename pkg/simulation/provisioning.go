@@ -271,7 +271,7 @@ func (f *Feasibility) FitsLater(p *snapshot.Pod, requires decision.AssignedCapac
 
 // MayRemove reports whether an autoscaler may remove the node.
 func (f *Feasibility) MayRemove(node *snapshot.Node) bool {
-	return providers.MayScaleDown(node.Node, len(f.provisioning.knownPools()) > 0)
+	return providers.MayScaleDown(node.Node, len(f.provisioning.KnownPools()) > 0)
 }
 
 // fits judges by the nodes that exist or existed, and by the pools. An unknown capacity type, or a

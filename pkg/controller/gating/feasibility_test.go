@@ -83,7 +83,9 @@ func TestInfeasible(t *testing.T) {
 		node.Status.Capacity = v1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}
 		return node
 	}
-	needsGPU := func(pod *v1.Pod) { pod.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1") }
+	needsGPU := func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1")
+	}
 	young := pooled("new", "on-demand", "a")
 	young.CreationTimestamp = metav1.Now()
 	for name, test := range map[string]struct {
