@@ -76,7 +76,8 @@ func NewReader(
 		deployments: apps.Deployments().Lister(),
 		informers: append(slices.Clone(owners.Informers()),
 			core.Nodes().Informer(), core.Pods().Informer(), factory.Policy().V1().PodDisruptionBudgets().Informer(), apps.DaemonSets().Informer(),
-			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()),
+			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(),
+			factory.Storage().V1().StorageClasses().Informer()),
 	}
 	if _, err := core.Nodes().Informer().AddEventHandler(r.reader.EventHandler(clock.RealClock{}.Now, r.events.Add)); err != nil {
 		return nil, err

@@ -11,13 +11,16 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/informers"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
@@ -33,7 +36,7 @@ type Constraints struct {
 	resources   []v1.ResourceName
 }
 
-// NewConstraints returns the constraints of a pod whose claims are bound to these volumes.
+// NewConstraints returns the constraints of a pod with these volumes (VolumesOf).
 func NewConstraints(pod *v1.Pod, volumes []*v1.PersistentVolume) Constraints {
 	return Constraints{nodeaffinity.GetRequiredNodeAffinity(pod), pod.Spec.Tolerations, volumes, ExtendedResources(RequestsOf(pod))}
 }
@@ -103,26 +106,57 @@ func PermanentTaint(t *v1.Taint) bool {
 		!slices.ContainsFunc(signals, func(s providers.Signal) bool { return s.Kind == providers.TaintSignal && s.Key == t.Key })
 }
 
-// VolumesOf returns a function that returns the volumes that a pod's claims are bound to, as far as
-// the caches of factory have them. factory must not have been started.
+// VolumesOf returns a function that returns the volumes of a pod's claims, as far as the caches of
+// factory have them. A claim that is not bound yet counts as a volume in the topologies that its
+// StorageClass allows. factory must not have been started.
 func VolumesOf(factory informers.SharedInformerFactory) func(*v1.Pod) []*v1.PersistentVolume {
 	claims, all := factory.Core().V1().PersistentVolumeClaims().Lister(), factory.Core().V1().PersistentVolumes().Lister()
+	classes, ofClass := factory.Storage().V1().StorageClasses().Lister(), lru.New(64) // pods with equal volumes are alike
 	return func(pod *v1.Pod) (volumes []*v1.PersistentVolume) {
 		for i := range pod.Spec.Volumes {
-			source := pod.Spec.Volumes[i].PersistentVolumeClaim
-			if source == nil {
+			v, name := &pod.Spec.Volumes[i], ""
+			switch {
+			case v.PersistentVolumeClaim != nil:
+				name = v.PersistentVolumeClaim.ClaimName
+			case v.Ephemeral != nil:
+				name = ephemeral.VolumeClaimName(pod, v)
+			default:
 				continue
 			}
-			claim, err := claims.PersistentVolumeClaims(pod.Namespace).Get(source.ClaimName)
-			if err != nil || claim.Spec.VolumeName == "" {
+			claim, err := claims.PersistentVolumeClaims(pod.Namespace).Get(name)
+			if err != nil {
 				continue
 			}
 			if volume, err := all.Get(claim.Spec.VolumeName); err == nil {
 				volumes = append(volumes, volume)
 			}
+			class, err := classes.Get(ptr.Deref(claim.Spec.StorageClassName, ""))
+			if err != nil || claim.Spec.VolumeName != "" || len(class.AllowedTopologies) == 0 {
+				continue
+			}
+			volume, known := ofClass.Get(class)
+			if !known {
+				volume = newVolume(class)
+				ofClass.Add(class, volume)
+			}
+			volumes = append(volumes, volume.(*v1.PersistentVolume))
 		}
 		return volumes
 	}
+}
+
+// newVolume returns an example of the volumes that a provisioner may create for the class.
+func newVolume(class *storagev1.StorageClass) *v1.PersistentVolume {
+	required := &v1.NodeSelector{}
+	for _, topology := range class.AllowedTopologies {
+		var term v1.NodeSelectorTerm
+		for _, label := range topology.MatchLabelExpressions {
+			term.MatchExpressions = append(term.MatchExpressions,
+				v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpIn, Values: label.Values})
+		}
+		required.NodeSelectorTerms = append(required.NodeSelectorTerms, term)
+	}
+	return &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: &v1.VolumeNodeAffinity{Required: required}}}
 }
 
 // NodeTerms returns the number of terms of a pod's node selector, node affinity and tolerations.

@@ -7,7 +7,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
@@ -301,5 +305,61 @@ func TestPoolsBesideNodes(t *testing.T) {
 				t.Errorf("%s: admits only spot: %t, want %t", test.name, got, test.wantOnlySpot)
 			}
 		}
+	}
+}
+
+// An unbound claim counts as a volume in the topologies that its class allows, and a bound claim as
+// its volume.
+func TestVolumesOf(t *testing.T) {
+	zones := func(values ...string) v1.TopologySelectorTerm {
+		return v1.TopologySelectorTerm{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: v1.LabelTopologyZone, Values: values}}}
+	}
+	for name, test := range map[string]struct {
+		class     string
+		bound     bool // in zone b
+		ephemeral bool
+		allowed   []v1.TopologySelectorTerm
+		want      bool // only on-demand, which is in zone a, has the volume
+	}{
+		"a zone of on-demand":         {class: "c", allowed: []v1.TopologySelectorTerm{zones("a")}, want: true},
+		"an ephemeral volume":         {class: "c", ephemeral: true, allowed: []v1.TopologySelectorTerm{zones("a")}, want: true},
+		"another zone too":            {class: "c", allowed: []v1.TopologySelectorTerm{zones("a", "b")}},
+		"another term too":            {class: "c", allowed: []v1.TopologySelectorTerm{zones("a"), zones("b")}},
+		"a term that no node matches": {class: "c", allowed: []v1.TopologySelectorTerm{zones("a"), {}}, want: true},
+		"any zone":                    {class: "c"},
+		"no class":                    {},
+		"an unknown class":            {class: "other", allowed: []v1.TopologySelectorTerm{zones("a")}},
+		"bound in another zone":       {class: "c", bound: true, allowed: []v1.TopologySelectorTerm{zones("a")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+			volumesOf := workload.VolumesOf(factory)
+			in := []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{"b"}}}
+			clustertest.Fill(t, factory, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, AllowedTopologies: test.allowed},
+				&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{NodeAffinity: &v1.VolumeNodeAffinity{
+					Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: in}}}}}})
+			claim := &v1.PersistentVolumeClaim{ObjectMeta: clustertest.Meta("p-data")}
+			if test.class != "" {
+				claim.Spec.StorageClassName = &test.class
+			}
+			if test.bound {
+				claim.Spec.VolumeName = "pv"
+			}
+			clustertest.Fill(t, factory, claim)
+			pod := clustertest.NewPod("p")
+			volume := v1.Volume{Name: "data"}
+			if volume.PersistentVolumeClaim = (&v1.PersistentVolumeClaimVolumeSource{ClaimName: "p-data"}); test.ephemeral {
+				volume.VolumeSource = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}
+			}
+			pod.Spec.Volumes = []v1.Volume{{Name: "tmp"}, volume}
+			volumes := volumesOf(pod)
+			nodes := evidenceOf(clustertest.NewNode("od", "on-demand", "m/a"), clustertest.NewNode("sp", "spot", "m/b"))
+			if got := nodes.AdmitsOnly(pod, volumes, decision.OnDemand); got != test.want {
+				t.Errorf("admits only on-demand: %t, want %t", got, test.want)
+			}
+			if again := volumesOf(pod); !slices.Equal(volumes, again) {
+				t.Error("equal pods have other volumes")
+			}
+		})
 	}
 }

@@ -52,7 +52,8 @@ func Load(ctx context.Context, path string, stdin io.Reader, scope Scope) (*Obje
 		resource := s.listings[i].resource().Resource
 		switch kind := s.listings[i].kind.Kind; {
 		case kind == nodePool.Kind && !s.hasNodesOfPools():
-		case s.listings[i].found || kind == "ReplicationController" || kind == "Namespace": // most clusters have none, or no label
+		case s.listings[i].found || kind == "ReplicationController" || kind == "Namespace" || kind == "StorageClass":
+			// Most clusters have none, or no label, or no topology.
 		case kind == "Node" || kind == "Pod":
 			return nil, fmt.Errorf("%s: it has no %s: %s of nodes and pods", path, resource, expectedDump)
 		default:

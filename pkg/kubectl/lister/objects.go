@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,7 @@ type Scope struct {
 	// AllPods also reads the pods of all other namespaces, because they occupy room on nodes. Their
 	// owners are not read.
 	AllPods bool
-	// Volumes also reads claims and volumes, which limit the nodes that a pod can run on.
+	// Volumes also reads claims, volumes and their classes, which limit the nodes that a pod can run on.
 	Volumes bool
 	// NodesRequired reports whether the command has no answer without nodes.
 	NodesRequired bool
@@ -217,7 +218,8 @@ func listings(scope *Scope) []listing {
 		const consequence = "which nodes can reach a pod's volumes is unknown"
 		all = append(all,
 			listing{kind: core("PersistentVolumeClaim"), namespace: scope.Namespace, consequence: consequence},
-			listing{kind: core("PersistentVolume"), consequence: consequence})
+			listing{kind: core("PersistentVolume"), consequence: consequence},
+			listing{kind: storagev1.SchemeGroupVersion.WithKind("StorageClass"), consequence: consequence})
 	}
 	if scope.DisruptionBudgets {
 		all = append(all, listing{kind: policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), namespace: scope.Namespace,
