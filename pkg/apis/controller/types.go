@@ -207,8 +207,8 @@ type Gating struct {
 	// capacity labels that the autoscaler itself sets: Karpenter invents a value for any other
 	// label. Default karpenter.sh/capacity-type.
 	Labels []string `json:"labels,omitempty"`
-	// SpotLabel is the node label by which pods require spot. Default karpenter.sh/capacity-type.
-	// With "" no pod requires spot.
+	// SpotLabel is the node label by which pods require spot. Labels, and other labels of spot
+	// nodes, are alternatives. Default karpenter.sh/capacity-type. With "" no pod requires spot.
 	SpotLabel string `json:"spotLabel,omitempty"`
 	// NodeStartup is the time in which an autoscaler may start a node before a pod that waits for
 	// it falls back, or a move is undone: 10s or more. Default 3m.

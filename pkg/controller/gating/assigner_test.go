@@ -492,10 +492,10 @@ func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
 	}
 	if assigned == "on-demand" {
 		notSpot := []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")}
-		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, notSpot)}
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, allOf(notSpot))}
 	}
 	if assigned == "spot" {
-		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")})}
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, allOf([]v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")}))}
 	}
 	pod.CreationTimestamp = at
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: at}}

@@ -15,12 +15,13 @@ type choice struct {
 	// assigned and why are the content of spot.AssignedAnnotation.
 	assigned decision.AssignedCapacity
 	why      string
-	// require is added to each term of the pod's required node affinity.
-	require []v1.NodeSelectorRequirement
-	// prefer is added to the pod's preferred node affinity; nil for nothing. Karpenter treats a
-	// preference as a requirement until no node can satisfy it. Without the preference, Karpenter
-	// puts overflow on the on-demand nodes that it creates for floors, and creates larger nodes.
-	prefer []v1.NodeSelectorRequirement
+	// require is added to the pod's required node affinity. Its terms are alternatives.
+	require []v1.NodeSelectorTerm
+	// prefer has the terms that are added to the pod's preferred node affinity; nil for nothing.
+	// Karpenter treats a preference as a requirement until no node can satisfy it. Without the
+	// preference, Karpenter puts overflow on the on-demand nodes that it creates for floors, and
+	// creates larger nodes.
+	prefer []v1.NodeSelectorTerm
 	// granted is the value of spot.GrantedAnnotation; empty for none.
 	granted string
 	// warning is the note of an event if autoscalers cannot provide what the policy requires; empty
@@ -77,7 +78,7 @@ type facts struct {
 // remove, or the device that a young node lacks.
 func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, f facts, floor string) choice {
 	c := choice{
-		assigned: decision.AssignedAny, prefer: l.notSpot, why: floor +
+		assigned: decision.AssignedAny, prefer: allOf(l.notSpot), why: floor +
 			", but no on-demand node that exists or existed could run it" + f.requests, ofRevision: true,
 		warning: "The floor does not require on-demand: no on-demand node that exists or existed could run the pod " +
 			"(taints, node selector and affinity, volumes, extended resources, affinity to other pods)" + f.requests,
@@ -131,7 +132,7 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 	switch {
 	case f.granted != "":
 		return choice{
-			assigned: decision.AssignedAny, granted: f.granted, prefer: l.spot,
+			assigned: decision.AssignedAny, granted: f.granted, prefer: anyOf(l.spot),
 			why: "granted by " + f.granted + ": its predecessor found no on-demand node",
 		}
 	case pod.OnlySpot:
@@ -148,16 +149,16 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 			warning: "The pod is part of the floor, but gets no affinity: no label that affinity can express marks " + f.hidden + " as spot",
 		}
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
-		return choice{why: whyAnyway + ": the floor is a preference, " + floor, prefer: l.notSpot}
+		return choice{why: whyAnyway + ": the floor is a preference, " + floor, prefer: allOf(l.notSpot)}
 	case ofFloor && !f.couldRun(decision.AssignedOnDemand):
 		return l.chooseWithoutOnDemand(settings, f, floor)
 	case ofFloor:
 		if plan.DisruptionReason() == "" && plan.Floor > 0 && !pod.Workload.Ordered {
 			floor = fmt.Sprintf("floor of %s, %d of %d", pod.Workload.Revision, f.assigned+1, plan.Floor)
 		}
-		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
+		return choice{assigned: decision.AssignedOnDemand, why: floor, require: allOf(l.notSpot)}
 	}
-	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.spot}
+	c := choice{assigned: decision.AssignedAny, why: floor, prefer: anyOf(l.spot)}
 	requiresSpot := len(l.spot) > 0 && (f.returns != "" || settings.Overflow == decision.NeverOverflow)
 	switch {
 	case settings.Overflow == decision.NeverOverflow && pod.SpreadToOnDemand:
@@ -166,11 +167,11 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 	case requiresSpot && !f.couldRun(decision.AssignedSpot):
 		c.why += ", and no spot node that exists or existed could run it" + f.requests
 	case requiresSpot && f.returns != "":
-		c = choice{assigned: decision.AssignedSpot, why: whyReturns(f.returns), require: l.spot}
+		c = choice{assigned: decision.AssignedSpot, why: whyReturns(f.returns), require: anyOf(l.spot)}
 	case requiresSpot:
-		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: l.spot}
+		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: anyOf(l.spot)}
 	case plan.PrefersOnDemandAfterDisruptions():
-		c = choice{why: floor, prefer: l.notSpot}
+		c = choice{why: floor, prefer: allOf(l.notSpot)}
 	}
 	if plan.PoolCap > 0 && c.warning == "" {
 		c.ofRevision, c.warning = true, capWarning(&plan, f.kept)

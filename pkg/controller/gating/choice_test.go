@@ -70,14 +70,14 @@ func TestChoose(t *testing.T) {
 			}
 			var operators []string
 			for _, e := range c.require {
-				operators = append(operators, string(e.Operator))
+				operators = append(operators, string(e.MatchExpressions[0].Operator))
 			}
 			if got := strings.Join(operators, " "); got != test.require {
 				t.Errorf("requires %v, want %q", c.require, test.require)
 			}
 			prefers := ""
 			if len(c.prefer) > 0 {
-				prefers = string(c.prefer[0].Operator)
+				prefers = string(c.prefer[0].MatchExpressions[0].Operator)
 			}
 			want := map[decision.AssignedCapacity]string{decision.AssignedAny: "In", decision.Unassigned: "NotIn"}[test.want]
 			if test.want == decision.AssignedOnDemand && test.require == "" {

@@ -55,14 +55,14 @@ func (a *Assigner) refresh() {
 // labelsFor returns the labels for the affinity of a pod. hidden is the name of a spot node that
 // they do not exclude, if the pod's scheduler could place the pod there; empty if there is none.
 func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
-	if !a.settings.Scope.KeepsScheduler(pod) {
-		return a.settings.Labels, ""
-	}
 	a.feasibility.mu.Lock()
 	defer a.feasibility.mu.Unlock()
 	a.refresh()
 	if a.feasibility.labels == nil {
 		a.feasibility.labels, a.feasibility.hidden = a.settings.Labels.ForNodes(a.settings.Policy, a.feasibility.nodes)
+	}
+	if !a.settings.Scope.KeepsScheduler(pod) {
+		return &Labels{notSpot: a.settings.Labels.notSpot, spot: a.feasibility.labels.spot}, ""
 	}
 	if a.feasibility.hidden != nil {
 		hidden = a.feasibility.hidden.Name

@@ -21,12 +21,14 @@ type Labels struct {
 	// notSpot are the expressions that a node that is not spot must match, as an autoscaler sees
 	// the node; never empty.
 	notSpot []v1.NodeSelectorRequirement
-	// spot has the expression that a spot node must match; empty if no pod requires spot.
+	// spot has an expression for each provisioner. A spot node must match one. It is empty if no pod
+	// requires spot. Terms that a pod has get only the first one.
 	spot []v1.NodeSelectorRequirement
 }
 
-// NewLabels returns the expressions for the node labels keys, whose values policy defines. If
-// spotKey is empty, no pod requires spot. The errors name the fields of the section gating.
+// NewLabels returns the expressions for the node labels keys, whose values policy defines. A pod that
+// requires spot may use the label spotKey, or a label of keys; if spotKey is empty, no pod requires
+// spot. The errors name the fields of the section gating.
 //
 // Only labels that the autoscaler itself sets may be named. If a NotIn expression names another
 // label, Karpenter invents a value for it and sets that on the node that it creates
@@ -55,6 +57,11 @@ func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels,
 			errs = append(errs, field.Invalid(field.NewPath("gating", "spotLabel"), spotKey, err.Error()))
 		}
 		l.spot = []v1.NodeSelectorRequirement{e}
+		for _, key := range keys {
+			if e, err := isSpot(policy, key); err == nil && key != spotKey {
+				l.spot = append(l.spot, e)
+			}
+		}
 	}
 	return l, errs.ToAggregate()
 }
@@ -129,10 +136,46 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 	if left := matching(derived.notSpot, spotNodes); len(left) > 0 {
 		hidden = left[0]
 	}
-	if len(l.spot) > 0 && len(spotNodes) > 0 && len(matching(l.spot, spotNodes)) == 0 {
-		derived.spot = mostMatching(policy, keys, isSpot, spotNodes)
+	if len(l.spot) > 0 && len(spotNodes) > 0 {
+		derived.spot = l.spotLabels(policy, keys, spotNodes)
 	}
 	return derived, hidden
+}
+
+// spotLabels returns the expressions in l.spot and those for other labels of the spot nodes. Most
+// nodes match the first one. It returns none if no node matches any.
+func (l *Labels) spotLabels(policy *decision.Policy, keys []string, nodes []*v1.Node) []v1.NodeSelectorRequirement {
+	all := slices.Clone(l.spot)
+	for _, node := range nodes {
+		if slices.ContainsFunc(anyOf(all), func(term v1.NodeSelectorTerm) bool { return admits(term.MatchExpressions, node) }) {
+			continue
+		}
+		for _, key := range keys {
+			if e, err := isSpot(policy, key); err == nil && admits([]v1.NodeSelectorRequirement{e}, node) {
+				all = append(all, e)
+				break
+			}
+		}
+	}
+	most := func(e v1.NodeSelectorRequirement) int { return len(matching([]v1.NodeSelectorRequirement{e}, nodes)) }
+	slices.SortStableFunc(all, func(a, b v1.NodeSelectorRequirement) int { return most(b) - most(a) })
+	if most(all[0]) == 0 {
+		return nil
+	}
+	return all
+}
+
+// allOf returns the terms that a node matches if it matches all expressions.
+func allOf(expressions []v1.NodeSelectorRequirement) []v1.NodeSelectorTerm {
+	return []v1.NodeSelectorTerm{{MatchExpressions: expressions}}
+}
+
+// anyOf returns the terms that a node matches if it matches one of the expressions.
+func anyOf(expressions []v1.NodeSelectorRequirement) (terms []v1.NodeSelectorTerm) {
+	for i := range expressions {
+		terms = append(terms, allOf(expressions[i:i+1:i+1])...)
+	}
+	return terms
 }
 
 // ofOnDemand returns expressions with the labels of on-demand nodes, whose provisioner may later
@@ -263,15 +306,15 @@ func nodeAffinity(affinity *v1.Affinity) *v1.NodeAffinity {
 	return affinity.NodeAffinity.DeepCopy()
 }
 
-// withRequired returns the node affinity with the expressions added to each of its required terms.
-// The API server allows only this change for a gated pod that has such terms. withRequired skips
-// expressions that a term already contains. It skips empty terms, which match no node, because the
-// API server refuses to change them. The argument, which may be nil, is not modified.
-func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.NodeAffinity {
+// withRequired returns the node affinity with required terms, which are alternatives. If it already
+// has terms, the API server allows only additions to them: each gets the expressions of the first
+// alternative. withRequired skips expressions that a term already contains. It skips empty terms,
+// which match no node, because the API server refuses to change them. The argument, which may be
+// nil, is not modified.
+func withRequired(affinity *v1.Affinity, required []v1.NodeSelectorTerm) *v1.NodeAffinity {
 	result := nodeAffinity(affinity)
 	if result.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		term := v1.NodeSelectorTerm{MatchExpressions: slices.Clone(expressions)}
-		result.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}
+		result.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{NodeSelectorTerms: required}
 		return result
 	}
 	terms := result.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
@@ -280,7 +323,7 @@ func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequiremen
 		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
 			continue
 		}
-		for _, e := range expressions {
+		for _, e := range required[0].MatchExpressions {
 			if !slices.ContainsFunc(term.MatchExpressions,
 				func(has v1.NodeSelectorRequirement) bool { return equality.Semantic.DeepEqual(has, e) }) {
 				term.MatchExpressions = append(term.MatchExpressions, e)
@@ -294,10 +337,10 @@ func withRequired(affinity *v1.Affinity, expressions []v1.NodeSelectorRequiremen
 // preference of the controller has at most: a user chooses how many preferences a pod has.
 const maxWeight, maxTerms = 100, 10
 
-// withPreferred returns the node affinity with a preference for the expressions added, which has a
+// withPreferred returns the node affinity with a preference for each of the terms added, which has a
 // larger weight than the sum of the pod's own preferences: otherwise replicas start on the other
 // capacity type, and the controller has to move them. affinity, which may be nil, is not modified.
-func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.NodeAffinity {
+func withPreferred(affinity *v1.Affinity, terms []v1.NodeSelectorTerm) *v1.NodeAffinity {
 	result := nodeAffinity(affinity)
 	preferred := &result.PreferredDuringSchedulingIgnoredDuringExecution
 	left := int32(1)
@@ -305,9 +348,9 @@ func withPreferred(affinity *v1.Affinity, expressions []v1.NodeSelectorRequireme
 		left += (*preferred)[i].Weight
 	}
 	for ours := 0; left > 0 && ours < maxTerms; ours++ {
-		*preferred = append(*preferred, v1.PreferredSchedulingTerm{
-			Weight: min(left, maxWeight), Preference: v1.NodeSelectorTerm{MatchExpressions: expressions},
-		})
+		for _, term := range terms {
+			*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: min(left, maxWeight), Preference: term})
+		}
 		left -= maxWeight
 	}
 	return result

@@ -54,6 +54,15 @@ func TestNewLabels(t *testing.T) {
 				expression("kubernetes.azure.com/scalesetpriority", v1.NodeSelectorOpNotIn, "spot"),
 			},
 		},
+		"two provisioners": {
+			keys: []string{"eks.amazonaws.com/capacityType", karpenter}, spotKey: karpenter,
+			notSpot: []v1.NodeSelectorRequirement{
+				expression("eks.amazonaws.com/capacityType", v1.NodeSelectorOpNotIn, "SPOT"), expression(karpenter, v1.NodeSelectorOpNotIn, "spot"),
+			},
+			spot: []v1.NodeSelectorRequirement{
+				expression(karpenter, v1.NodeSelectorOpIn, "spot"), expression("eks.amazonaws.com/capacityType", v1.NodeSelectorOpIn, "SPOT"),
+			},
+		},
 		"label of this project": {
 			keys: []string{spot.CapacityLabel}, spotKey: spot.CapacityLabel,
 			notSpot: []v1.NodeSelectorRequirement{expression(spot.CapacityLabel, v1.NodeSelectorOpNotIn, "spot")},
@@ -126,7 +135,7 @@ func TestNarrow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withRequired(test.affinity, []v1.NodeSelectorRequirement{not}))
+			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withRequired(test.affinity, allOf([]v1.NodeSelectorRequirement{not})))
 			if diff := diff.Diff(before, test.affinity); diff != "" {
 				t.Errorf("the affinity itself was changed:\n%s", diff)
 			}
@@ -152,7 +161,7 @@ func TestPrefer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
-			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withPreferred(test.affinity, spot))
+			clustertest.Equal(t, "affinity", test.want.NodeAffinity, withPreferred(test.affinity, allOf(spot)))
 			if diff := diff.Diff(before, test.affinity); diff != "" {
 				t.Errorf("the affinity itself was changed:\n%s", diff)
 			}
@@ -192,40 +201,49 @@ func TestLabelsForNodes(t *testing.T) {
 	in := func(key, value string) v1.NodeSelectorRequirement { return expression(key, v1.NodeSelectorOpIn, value) }
 	unlabeledSpot := builtin()
 	unlabeledSpot.UnlabeledNodes = decision.Spot
-	ofKarpenter := notIn(karpenter, "spot")
+	ofKarpenter, ofSpot := notIn(karpenter, "spot"), in(karpenter, "spot")
+	type list = []v1.NodeSelectorRequirement
 	for name, test := range map[string]struct {
 		policy  *decision.Policy
 		nodes   []map[string]string
 		notSpot []v1.NodeSelectorRequirement
-		spot    v1.NodeSelectorRequirement
+		spot    []v1.NodeSelectorRequirement
 		hidden  string
 	}{
-		"no node":   {notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: in(karpenter, "spot")},
-		"Karpenter": {nodes: []map[string]string{{karpenter: "spot", own: "spot"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: in(karpenter, "spot")},
+		"no node":   {notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: list{in(karpenter, "spot")}},
+		"Karpenter": {nodes: []map[string]string{{karpenter: "spot", own: "spot"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: list{in(karpenter, "spot")}},
 		"EKS": {
 			nodes:   []map[string]string{{eks: "SPOT"}, {eks: "ON_DEMAND"}},
-			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: in(eks, "SPOT"),
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: list{in(eks, "SPOT"), ofSpot},
 		},
 		"EKS without a spot node": {
 			nodes: []map[string]string{{eks: "ON_DEMAND"}, {}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")},
-			spot: in(karpenter, "spot"),
+			spot: list{in(karpenter, "spot")},
 		},
 		"EKS without a spot node, and Karpenter": {
 			nodes: []map[string]string{{eks: "ON_DEMAND"}, {karpenter: "on-demand"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter},
-			spot: in(karpenter, "spot"),
+			spot: list{in(karpenter, "spot")},
 		},
-		"GKE": {nodes: []map[string]string{{gke: "true"}, {}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(gke, "true")}, spot: in(gke, "true")},
+		"GKE": {nodes: []map[string]string{{gke: "true"}, {}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(gke, "true")}, spot: list{in(gke, "true"), ofSpot}},
 		"AKS": {
 			nodes:   []map[string]string{{aks: "spot"}, {aks: "regular"}},
-			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(aks, "spot")}, spot: in(aks, "spot"),
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(aks, "spot")}, spot: list{in(aks, "spot"), ofSpot},
 		},
 		"label of this project": {
 			nodes: []map[string]string{{own: "spot"}, {own: "on-demand"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(own, "spot")},
-			spot: in(own, "spot"),
+			spot: list{in(own, "spot"), ofSpot},
 		},
 		"two provisioners": {
 			nodes:   []map[string]string{{karpenter: "spot"}, {eks: "SPOT"}, {karpenter: "on-demand"}},
-			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: in(karpenter, "spot"),
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: list{ofSpot, in(eks, "SPOT")},
+		},
+		"two provisioners, more of the other": {
+			nodes:   []map[string]string{{karpenter: "spot"}, {eks: "SPOT"}, {eks: "SPOT"}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: list{in(eks, "SPOT"), ofSpot},
+		},
+		"two provisioners contradict each other": {
+			nodes:   []map[string]string{{karpenter: "spot", eks: "ON_DEMAND"}, {karpenter: "on-demand", eks: "SPOT"}, {karpenter: "on-demand", eks: "ON_DEMAND"}},
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: list{ofSpot, in(eks, "SPOT")},
 		},
 		"CAST AI": {
 			nodes:   []map[string]string{{cast: "true"}, {cast: "yes"}, {cast: "false"}, {}},
@@ -239,7 +257,7 @@ func TestLabelsForNodes(t *testing.T) {
 		},
 		"an unknown value": {
 			nodes:   []map[string]string{{karpenter: "odd"}, {karpenter: "spot"}, {karpenter: "on-demand"}},
-			notSpot: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot", "odd")}, spot: in(karpenter, "spot"),
+			notSpot: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot", "odd")}, spot: list{in(karpenter, "spot")},
 		},
 		"unknown values of another label": {
 			nodes:   []map[string]string{{eks: "odd"}, {eks: "even"}, {eks: "odd"}, {karpenter: "on-demand"}},
@@ -247,14 +265,14 @@ func TestLabelsForNodes(t *testing.T) {
 		},
 		"a contradiction": {
 			nodes:   []map[string]string{{karpenter: "on-demand", eks: "SPOT"}, {karpenter: "on-demand"}},
-			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: in(eks, "SPOT"),
+			notSpot: []v1.NodeSelectorRequirement{ofKarpenter, notIn(eks, "SPOT")}, spot: list{in(eks, "SPOT"), ofSpot},
 		},
 		"an unknown value beside a known one": {
-			nodes: []map[string]string{{karpenter: "on-demand", eks: "odd"}, {karpenter: "spot"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: in(karpenter, "spot"),
+			nodes: []map[string]string{{karpenter: "on-demand", eks: "odd"}, {karpenter: "spot"}}, notSpot: []v1.NodeSelectorRequirement{ofKarpenter}, spot: list{in(karpenter, "spot")},
 		},
 		"unlabeled nodes are spot": {
 			policy: unlabeledSpot, nodes: []map[string]string{{eks: "SPOT"}, {eks: "ON_DEMAND"}, {}},
-			notSpot: []v1.NodeSelectorRequirement{expression(eks, v1.NodeSelectorOpIn, "ON_DEMAND", "CAPACITY_BLOCK")}, spot: in(eks, "SPOT"),
+			notSpot: []v1.NodeSelectorRequirement{expression(eks, v1.NodeSelectorOpIn, "ON_DEMAND", "CAPACITY_BLOCK")}, spot: list{in(eks, "SPOT"), ofSpot},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,18 +291,52 @@ func TestLabelsForNodes(t *testing.T) {
 			if node != nil {
 				hidden = node.Name
 			}
-			var want []v1.NodeSelectorRequirement
-			if test.spot.Key != "" {
-				want = append(want, test.spot)
-			}
-			if diff := diff.Diff(test.notSpot, got.notSpot) + diff.Diff(want, got.spot) + diff.Diff(test.hidden, hidden); diff != "" {
+			if diff := diff.Diff(test.notSpot, got.notSpot) + diff.Diff(test.spot, got.spot) + diff.Diff(test.hidden, hidden); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for _, n := range nodes {
+				pod := &v1.Pod{Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: withRequired(nil, anyOf(got.spot))}}}
+				if len(got.spot) > 0 && n.Facts.Capacity.Type == decision.OnDemand && fits(t, pod, n.Labels) {
+					t.Errorf("on-demand node with labels %v: admits a pod that requires spot", n.Labels)
+				}
 				if onDemand := n.Facts.Capacity.Type == decision.OnDemand; admits(got.notSpot, n.Node) != onDemand && hidden == "" {
 					t.Errorf("node with labels %v: admitted is %t, on-demand is %t", n.Labels, !onDemand, onDemand)
 				}
 			}
+		})
+	}
+}
+
+// A pod that requires spot fits the spot nodes of each provisioner. A term of its own gets only one
+// of their labels: the API server allows no other term.
+func TestTwoProvisioners(t *testing.T) {
+	const eks, zone = "eks.amazonaws.com/capacityType", v1.LabelTopologyZone
+	in := func(key, value string) v1.NodeSelectorRequirement { return expression(key, v1.NodeSelectorOpIn, value) }
+	for name, test := range map[string]struct {
+		kept, own bool
+		want      []v1.NodeSelectorTerm
+	}{
+		"our scheduler":     {want: anyOf([]v1.NodeSelectorRequirement{in(karpenter, "spot"), in(eks, "SPOT")})},
+		"another scheduler": {kept: true, want: anyOf([]v1.NodeSelectorRequirement{in(karpenter, "spot"), in(eks, "SPOT")})},
+		"a term of the pod": {own: true, want: allOf([]v1.NodeSelectorRequirement{in(zone, "a"), in(karpenter, "spot")})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, decision.WorkloadSettings{Overflow: decision.NeverOverflow}, append(clustertest.NewDeployment("web", 1),
+				clustertest.NewNode("s1", "", "m/a", "label="+karpenter+"=spot"), clustertest.NewNode("s2", "", "m/a", "label="+eks+"=SPOT"))...)
+			pod := gated("ReplicaSet", "web-r", "web-0")
+			if test.kept {
+				pod.Spec.SchedulerName, pod.Labels[spot.OptInLabel] = v1.DefaultSchedulerName, spot.KeepScheduler
+			}
+			if test.own {
+				pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, allOf([]v1.NodeSelectorRequirement{in(zone, "a")}))}
+			}
+			w.create(pod)
+			clustertest.Equal(t, "assigned", "spot", w.assigned()["web-0"])
+			got, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-0", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			clustertest.Equal(t, "terms", test.want, got.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
 		})
 	}
 }

@@ -41,11 +41,11 @@ func TestTemplateNodes(t *testing.T) {
 			}
 			for _, pod := range []struct {
 				what           string
-				requires       []v1.NodeSelectorRequirement
+				requires       []v1.NodeSelectorTerm
 				spot, onDemand bool
 			}{
-				{"floor", l.notSpot, false, true},
-				{"spot", l.spot, true, false},
+				{"floor", allOf(l.notSpot), false, true},
+				{"spot", anyOf(l.spot), true, false},
 				{"free", nil, true, true},
 			} {
 				p := &v1.Pod{}
