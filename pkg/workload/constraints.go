@@ -114,13 +114,11 @@ func VolumesOf(factory informers.SharedInformerFactory) func(*v1.Pod) []*v1.Pers
 	classes, ofClass := factory.Storage().V1().StorageClasses().Lister(), lru.New(64) // pods with equal volumes are alike
 	return func(pod *v1.Pod) (volumes []*v1.PersistentVolume) {
 		for i := range pod.Spec.Volumes {
-			v, name := &pod.Spec.Volumes[i], ""
-			switch {
-			case v.PersistentVolumeClaim != nil:
+			v := &pod.Spec.Volumes[i]
+			name := ephemeral.VolumeClaimName(pod, v)
+			if v.PersistentVolumeClaim != nil {
 				name = v.PersistentVolumeClaim.ClaimName
-			case v.Ephemeral != nil:
-				name = ephemeral.VolumeClaimName(pod, v)
-			default:
+			} else if v.Ephemeral == nil {
 				continue
 			}
 			claim, err := claims.PersistentVolumeClaims(pod.Namespace).Get(name)

@@ -131,7 +131,7 @@ func (l *Labels) ForNodes(policy *decision.Policy, nodes []*snapshot.Node) (deri
 		}
 		derived.notSpot = withoutValues(derived.notSpot, policy, keys, left)
 	} else if len(onDemandNodes) > 0 && len(matching(l.notSpot, onDemandNodes)) == 0 { // one label must have a known value
-		derived.notSpot = mostMatching(policy, keys, notSpot, onDemandNodes)
+		derived.notSpot = mostMatching(policy, keys, onDemandNodes)
 	}
 	if left := matching(derived.notSpot, spotNodes); len(left) > 0 {
 		hidden = left[0]
@@ -253,14 +253,12 @@ func HiddenNode(policy *decision.Policy, keys []string, nodes []*snapshot.Node) 
 	return hidden
 }
 
-// mostMatching returns the expression of the key for which most nodes match; none if no node
-// matches any.
-func mostMatching(
-	policy *decision.Policy, keys []string, expression func(*decision.Policy, string) (v1.NodeSelectorRequirement, error), nodes []*v1.Node,
-) (best []v1.NodeSelectorRequirement) {
+// mostMatching returns the expression of the key by which most nodes are not spot; none if no node is
+// by any.
+func mostMatching(policy *decision.Policy, keys []string, nodes []*v1.Node) (best []v1.NodeSelectorRequirement) {
 	most := 0
 	for _, key := range keys {
-		e, err := expression(policy, key)
+		e, err := notSpot(policy, key)
 		if n := len(matching([]v1.NodeSelectorRequirement{e}, nodes)); err == nil && n > most {
 			most, best = n, []v1.NodeSelectorRequirement{e}
 		}
