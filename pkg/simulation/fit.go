@@ -45,6 +45,8 @@ type class struct {
 	requests v1.ResourceList
 	ports    []v1.ContainerPort
 	terms    *terms // nil: independent of other pods
+	// repelledBy is the result of Index.AntiAffinities for each pod of the class.
+	repelledBy []*snapshot.AntiAffinity
 	*workload.Requirements
 
 	// suitability caches, by site.index, whether a node is suitable for such pods.
@@ -67,13 +69,15 @@ func (r *Room) classOf(p *snapshot.Pod) *class {
 	if revision := p.OwnRevision(); revision != nil {
 		key = revision
 	}
+	repelledBy := r.changes.index.AntiAffinities(p)
 	for _, c := range r.classes[key] {
-		if c.contains(p) {
+		if slices.Equal(c.repelledBy, repelledBy) && c.contains(p) {
 			return c
 		}
 	}
 	needs, _ := p.Successor()
 	c := newClass(p, needs)
+	c.repelledBy = repelledBy
 	c.terms = r.changes.newTerms(p)
 	c.suitability, c.next = make([]suitability, len(r.sites)), make([]int, len(r.groups))
 	r.classes[key] = append(r.classes[key], c)

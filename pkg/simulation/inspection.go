@@ -58,8 +58,13 @@ func (t *terms) refusals(node int) (all []string) {
 	if !t.satisfiesAffinity(node) {
 		all = append(all, "the pod's affinity to other pods")
 	}
-	if !t.satisfiesAntiAffinity(node) {
+	if anyInDomain(t.antiAffinityCounts, node) {
 		all = append(all, "the pod's anti-affinity to other pods")
+	} else if anyInDomain(t.repelling, node) {
+		all = append(all, "the anti-affinity of other pods")
+	}
+	if !t.attaches(node) {
+		all = append(all, "a pod elsewhere uses the pod's volume")
 	}
 	if !t.satisfiesSpread(node) {
 		all = append(all, "the pod's topology spread")
@@ -89,6 +94,6 @@ func FitsAnyNode(nodes []*snapshot.Node) func(*snapshot.Pod) bool {
 // suitableWhenHealthy reports whether the node would accept pods of the class if it were empty and
 // healthy. Temporary taints are ignored.
 func (c *class) suitableWhenHealthy(node *snapshot.Node) bool {
-	whole := workload.ResourcesOf(node.Status.Allocatable)
+	whole := node.Free(func(*snapshot.Pod) bool { return false })
 	return whole.Covers(&c.Needs) && c.Admit(node.Node, workload.PermanentTaint)
 }

@@ -19,11 +19,12 @@ import (
 
 // Room simulates on which nodes the scheduler would still find room. For nodes it considers
 // capacity, taints, cordons, readiness and signals. For pods it considers what their successors
-// request (see snapshot.Pod.Successor), host ports, priority and preemption, node selector and
-// affinity, the reach of bound volumes, the pod's own required pod affinity and anti-affinity, and
-// hard topology spread. For pods of the profile it also considers the policy, as if no pod had
-// waited. Room ignores limits on attached volumes, resource claims, gangs and the anti-affinity of
-// other pods. A move that depends on them may result in a pending replacement.
+// request, after LimitRanges (see snapshot.Pod.Successor), host ports, priority and preemption, node
+// selector and affinity, the reach and the other users of bound volumes, limits on attached volumes,
+// required pod affinity, required anti-affinity in both directions, and hard topology spread. For
+// pods of the profile it also considers the policy, as if no pod had waited. Room ignores resource
+// claims, gangs, and the filters of other schedulers. A move that depends on them may result in a
+// pending replacement.
 //
 // A moved pod occupies its room until the pod is gone. Only a preempted pod frees its room, and
 // only if no node has room without preemption. Room is not safe for concurrent use. It is valid as
@@ -213,6 +214,9 @@ func (r *Room) replace(q query) result {
 // none, it returns the reason. It evicts the pods that the replacement preempts.
 func (r *Room) search(q query, c *class, dist *distribution, from *site) (at *site, why string) {
 	p := q.pod
+	if refused := p.SuccessorRefused(); refused != "" {
+		return nil, refused
+	}
 	if name := p.SuccessorNode(); name != "" {
 		if at = r.siteNamed(name); at != nil && at != from && at.group != nil && q.requires.Admits(at.Facts.Capacity.Type) {
 			if fits, _ := c.fits(at); fits {

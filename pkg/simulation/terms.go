@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,8 +14,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// terms contains the required affinity, anti-affinity and topology spread of a class of pods. nil
-// means none. The semantics are the same as in the scheduler's plugins InterPodAffinity and
+// terms contains what the required affinity, anti-affinity and topology spread of a class of pods,
+// the anti-affinity of other pods, and the volumes that they use demand. nil means nothing. The semantics are the same as in the scheduler's plugins InterPodAffinity and
 // PodTopologySpread, except that the labels of namespaces are unknown. An affinity that selects
 // namespaces by label therefore never rejects a node. An anti-affinity that does so applies only to
 // the namespaces that it names.
@@ -28,6 +29,10 @@ type terms struct {
 	// antiAffinityCounts counts, for each term, the pods that match that anti-affinity term.
 	antiAffinityCounts []*tally
 	spread             []*spread
+	// repelling counts, for each anti-affinity term of any pod that matches the pods of the class, the
+	// pods with that term. volumeNodes are as in snapshot.Index.
+	repelling   []*tally
+	volumeNodes []int
 }
 
 type spread struct {
@@ -38,7 +43,12 @@ type spread struct {
 }
 
 func (c *changes) newTerms(p *snapshot.Pod) *terms {
-	t := &terms{spread: c.newSpread(p)}
+	t := &terms{spread: c.newSpread(p), volumeNodes: c.index.VolumeNodes(p)}
+	for _, one := range c.index.AntiAffinities(p) {
+		key := tallyKey{pods: fmt.Sprintf("%p", one), topologyKey: one.TopologyKey}
+		t.repelling = append(t.repelling,
+			c.tally(key, []snapshot.Scope{c.index.Scope(one.Namespace, labels.Everything())}, func(p *snapshot.Pod) bool { return one.Pods[p] }))
+	}
 	if affinity := p.Spec.Affinity; affinity != nil {
 		affinityTerms, antiAffinityTerms := fwk.GetPodAffinityTerms(affinity), fwk.GetPodAntiAffinityTerms(affinity)
 		if !slices.ContainsFunc(affinityTerms, selectsNamespaces) {
@@ -57,7 +67,7 @@ func (c *changes) newTerms(p *snapshot.Pod) *terms {
 				c.tally(key, affinityScopes(c.index, term), func(p *snapshot.Pod) bool { return term.Matches(p.Pod, nil) }))
 		}
 	}
-	if len(t.affinityCounts)+len(t.antiAffinityCounts)+len(t.spread) == 0 {
+	if len(t.affinityCounts)+len(t.antiAffinityCounts)+len(t.spread)+len(t.repelling)+len(t.volumeNodes) == 0 {
 		return nil
 	}
 	return t
@@ -140,7 +150,13 @@ func (t *terms) matchesAffinity(p *snapshot.Pod) bool {
 
 // allows reports whether the terms allow one more pod on the node with that number.
 func (t *terms) allows(node int) bool {
-	return t == nil || t.satisfiesAffinity(node) && t.satisfiesAntiAffinity(node) && t.satisfiesSpread(node)
+	return t == nil || t.attaches(node) && t.satisfiesAffinity(node) && t.satisfiesSpread(node) &&
+		!anyInDomain(t.antiAffinityCounts, node) && !anyInDomain(t.repelling, node)
+}
+
+// attaches reports whether the other users of the pod's volumes permit to attach them to the node.
+func (t *terms) attaches(node int) bool {
+	return !slices.ContainsFunc(t.volumeNodes, func(number int) bool { return number != node })
 }
 
 func (t *terms) satisfiesAffinity(node int) bool {
@@ -156,13 +172,12 @@ func (t *terms) satisfiesAffinity(node int) bool {
 	return found || !any && t.selfAffine
 }
 
-func (t *terms) satisfiesAntiAffinity(node int) bool {
-	for _, pods := range t.antiAffinityCounts {
-		if domain := pods.domains[node]; domain != snapshot.NoDomain && pods.counts[domain] > 0 {
-			return false
-		}
-	}
-	return true
+// anyInDomain reports whether any of the tallies counts a pod in the topology domain of the node.
+func anyInDomain(tallies []*tally, node int) bool {
+	return slices.ContainsFunc(tallies, func(pods *tally) bool {
+		domain := pods.domains[node]
+		return domain != snapshot.NoDomain && pods.counts[domain] > 0
+	})
 }
 
 func (t *terms) satisfiesSpread(node int) bool {

@@ -54,6 +54,14 @@ func affinityAllows(others []placedPod, p *snapshot.Pod, node *snapshot.Node) bo
 }
 
 func antiAffinityAllows(others []placedPod, p *snapshot.Pod, node *snapshot.Node) bool {
+	for _, s := range others {
+		if a := s.pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+			term := a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
+			if selects(term.LabelSelector.MatchLabels, p) && sameDomain(s.node, node, term.TopologyKey) {
+				return false
+			}
+		}
+	}
 	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
 		return true
 	}

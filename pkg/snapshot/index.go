@@ -24,6 +24,10 @@ type Index struct {
 	eligible   map[string]*Eligibility
 	labelled   map[labelKey]map[string][]*Pod
 	budgets    map[string]*workload.Selectors[*policyv1.PodDisruptionBudget] // by namespace
+	// antiAffinities are the terms by the namespace that they apply to, and users the pods that use
+	// a volume; nil until they are needed.
+	antiAffinities map[string][]*AntiAffinity
+	users          map[*v1.PersistentVolume][]*Pod
 }
 
 // labelKey is a label key in the pods of a namespace. An empty namespace means all namespaces.

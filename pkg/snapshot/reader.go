@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -77,7 +78,7 @@ func NewReader(
 		informers: append(slices.Clone(owners.Informers()),
 			core.Nodes().Informer(), core.Pods().Informer(), factory.Policy().V1().PodDisruptionBudgets().Informer(), apps.DaemonSets().Informer(),
 			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(),
-			factory.Storage().V1().StorageClasses().Informer()),
+			factory.Storage().V1().StorageClasses().Informer(), factory.Storage().V1().CSINodes().Informer(), core.LimitRanges().Informer()),
 	}
 	if _, err := core.Nodes().Informer().AddEventHandler(r.reader.EventHandler(clock.RealClock{}.Now, r.events.Add)); err != nil {
 		return nil, err
@@ -103,6 +104,7 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	if err := r.readPods(s, r.podCache.update(pods), replicaSets, nodeOf); err != nil {
 		return nil, err
 	}
+	r.countAttachments(s, nodeOf)
 	r.findDeletedNodes(s.Pods)
 	r.nodes = nodes
 	s.Budgets, s.Services, s.Adopters = r.readBudgets(), r.readServices(), r.readAdopters(replicaSets)
@@ -173,13 +175,17 @@ func (r *Reader) findDeletedNodes(pods []*Pod) {
 
 // readBudgets returns all PodDisruptionBudgets by namespace, in the order of their names.
 func (r *Reader) readBudgets() map[string][]*policyv1.PodDisruptionBudget {
-	budgets := All(r.factory.Policy().V1().PodDisruptionBudgets().Lister())
-	slices.SortFunc(budgets, func(a, b *policyv1.PodDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
-	byNamespace := map[string][]*policyv1.PodDisruptionBudget{}
-	for _, budget := range budgets {
-		byNamespace[budget.Namespace] = append(byNamespace[budget.Namespace], budget)
+	return byNamespace(All(r.factory.Policy().V1().PodDisruptionBudgets().Lister()))
+}
+
+// byNamespace returns the objects by namespace, in the order of their names.
+func byNamespace[T metav1.Object](objects []T) map[string][]T {
+	slices.SortFunc(objects, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
+	all := map[string][]T{}
+	for _, object := range objects {
+		all[object.GetNamespace()] = append(all[object.GetNamespace()], object)
 	}
-	return byNamespace
+	return all
 }
 
 // readServices returns the selectors of all Services that have one by namespace, in the order of

@@ -75,6 +75,9 @@ type Node struct {
 	Disruption node.Disruption
 	// Pods contains the pods that are bound to the node, in the order of Snapshot.Pods.
 	Pods []*Pod
+	// AttachLimits contains how many volumes of each CSI driver that has limits can be attached to
+	// the node. The requests of the pods contain their volumes. nil: no driver has limits.
+	AttachLimits v1.ResourceList
 }
 
 // Remains reports whether replicas on the node can replace others: no signal announces that the
@@ -87,6 +90,7 @@ func (n *Node) Remains() bool {
 // counts reports.
 func (n *Node) Free(counts func(*Pod) bool) workload.Resources {
 	free := workload.ResourcesOf(n.Status.Allocatable)
+	free.Add(n.AttachLimits, 1)
 	for _, p := range n.Pods {
 		if counts(p) {
 			free.Add(p.Requests, -1)
@@ -106,7 +110,7 @@ type Pod struct {
 	// that appear later do not count, because the template of their owner may name the Node.
 	NodeDeleted bool
 	// Requests contains the resources that the pod occupies on a node, including one unit of
-	// "pods".
+	// "pods", and its volumes of the CSI drivers in Node.AttachLimits.
 	Requests v1.ResourceList
 	// Subject describes the pod's owner. It is nil if the policy does not apply to the pod (see
 	// workload.PolicyApplies) or if the owner is unknown.
@@ -254,8 +258,10 @@ type Revision struct {
 	// Placed counts the pods that are bound to existing nodes.
 	Placed decision.PlacedPods
 
-	// template contains what the owner requests for new pods; nil if unknown.
+	// template contains what new pods request; nil if unknown. refused explains why the API server
+	// rejects them; "" if it does not.
 	template *v1.PodSpec
+	refused  string
 	// Settings are the settings of its pods. If nil, the settings of the workload apply. Pods
 	// without a common template may have different settings: then the highest floor decides.
 	Settings *decision.WorkloadSettings

@@ -23,6 +23,7 @@ import (
 type census struct {
 	*Reader
 	now     time.Time
+	ranges  map[string][]*v1.LimitRange // by namespace
 	defects []Defect
 	// byUID contains the owners in the caches; nil until it is needed.
 	byUID map[types.UID]owner
@@ -48,6 +49,7 @@ func (r *Reader) readPods(s *Snapshot, pods []*podFacts, replicaSets []*appsv1.R
 	c := &census{
 		Reader:    r,
 		now:       s.Now,
+		ranges:    byNamespace(All(r.factory.Core().V1().LimitRanges().Lister())),
 		subjects:  make(map[workload.OwnerKey]*workload.Subject, r.revisions),
 		objects:   make(map[workload.OwnerKey]workload.Objects, r.revisions),
 		revisions: make(map[workload.OwnerKey]*Revision, r.revisions),
@@ -197,7 +199,8 @@ func (c *census) revisionOf(subject *workload.Subject, pod *v1.Pod) *Revision {
 		return existing
 	}
 	objects := c.objects[subject.RevisionKey]
-	revision := &Revision{Key: subject.RevisionKey, ReplicaSet: objects.ReplicaSet, template: objects.Template}
+	revision := &Revision{Key: subject.RevisionKey, ReplicaSet: objects.ReplicaSet}
+	revision.template, revision.refused = withLimitRanges(objects.Template, c.ranges[pod.Namespace])
 	apiVersion, name := "v1", pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		apiVersion, name = ref.APIVersion, ref.Name

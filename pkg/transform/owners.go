@@ -84,7 +84,7 @@ func Trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// needsOf returns what a template requests for a new pod: the resources, and spec.nodeName. Without
+// needsOf returns what a template states for a new pod: the resources, and spec.nodeName. Without
 // used it returns an empty template.
 func needsOf(t *v1.PodTemplateSpec, used bool) (needs v1.PodTemplateSpec) {
 	if !used {
@@ -94,9 +94,8 @@ func needsOf(t *v1.PodTemplateSpec, used bool) (needs v1.PodTemplateSpec) {
 	DefaultRequests(&s)
 	resourcesOf := func(containers []v1.Container) (all []v1.Container) {
 		for _, c := range containers {
-			if len(c.Resources.Requests) > 0 {
-				all = append(all, v1.Container{RestartPolicy: c.RestartPolicy, Resources: v1.ResourceRequirements{Requests: c.Resources.Requests}})
-			}
+			all = append(all, v1.Container{RestartPolicy: c.RestartPolicy,
+				Resources: v1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits}})
 		}
 		return all
 	}
@@ -114,19 +113,19 @@ func DefaultRequests(spec *v1.PodSpec) {
 	spec.Containers, spec.InitContainers = slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
 	for _, list := range [][]v1.Container{spec.Containers, spec.InitContainers} {
 		for i := range list {
-			list[i].Resources.Requests = withDefaults(list[i].Resources.Requests, list[i].Resources.Limits)
+			list[i].Resources.Requests = WithDefaults(list[i].Resources.Requests, list[i].Resources.Limits)
 		}
 	}
 	if spec.Resources != nil && len(spec.Resources.Limits) > 0 { // pod-level resources replace the containers' resources
 		whole := *spec.Resources
 		parts := resourcehelper.AggregateContainerRequests(&v1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
-		whole.Requests = withDefaults(withDefaults(whole.Requests, parts), whole.Limits)
+		whole.Requests = WithDefaults(WithDefaults(whole.Requests, parts), whole.Limits)
 		spec.Resources = &whole
 	}
 }
 
-// withDefaults returns requests, and others for the resources that requests does not contain.
-func withDefaults(requests, others v1.ResourceList) v1.ResourceList {
+// WithDefaults returns requests, and others for the resources that requests does not contain.
+func WithDefaults(requests, others v1.ResourceList) v1.ResourceList {
 	if len(others) == 0 {
 		return requests
 	}

@@ -53,8 +53,9 @@ func TestTrim(t *testing.T) {
 				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}}}},
 				InitContainers: []v1.Container{{Name: "init"}}}}
 		// The API server sets missing requests to the limits when it creates a pod.
-		needs = v1.PodTemplateSpec{Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("2Gi")}}}}}}
+		needs = v1.PodTemplateSpec{Spec: v1.PodSpec{NodeName: "n", InitContainers: []v1.Container{{}},
+			Containers: []v1.Container{{Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")},
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("2Gi")}}}}}}
 		selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 		surge    = intstr.FromString("25%")
 		strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &surge}}

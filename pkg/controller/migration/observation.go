@@ -56,8 +56,8 @@ type observation struct {
 	startable bool
 	// noSurge explains why the pod cannot be released; "" if it can.
 	noSurge string
-	// larger reports whether its successor would request more than the pod.
-	larger bool
+	// unpredictable explains why its successor may not run; see snapshot.Pod.Unpredictable.
+	unpredictable string
 	// departed is how many moves of the workload off the node have started, and returns explains
 	// why the successor would come back to the node; "" if nothing is known.
 	departed int
@@ -135,7 +135,7 @@ func (p *planner) observePod(pod *snapshot.Pod, requested Move) *observation {
 func (p *planner) observeStart(o *observation) {
 	departure := p.settings.Departures[keyOfDeparture(o.Pod)]
 	o.noSurge, o.departed, o.returns = p.surges.obstacle(o.Pod, o.Unreleasable), len(departure.starts), departure.whyReturns(o)
-	_, o.larger = o.Pod.Successor()
+	o.unpredictable = o.Pod.Unpredictable()
 	if o.ordinalUnready = p.lowerOrdinalUnready(o.Pod); o.ordinalUnready {
 		o.changing = o.changedSince(o.Noticed)
 	}

@@ -39,8 +39,8 @@ func (p *planner) start(o *observation) Action {
 		return Action{} // the pod with the lower ordinal may be moving
 	case o.ordinalUnready:
 		return o.action(Stay, "", "Kubernetes does not create it again before the pods with lower ordinals are ready")
-	case o.larger && o.Deadline.IsZero() && o.Reason != Requested:
-		return o.action(Stay, Evict, "its owner's template requests more than the pod uses, and no surge is possible: "+o.noSurge)
+	case o.unpredictable != "" && o.Deadline.IsZero() && o.Reason != Requested:
+		return o.action(Stay, Evict, o.unpredictable+", and no surge is possible: "+o.noSurge)
 	case o.Reason == Drain:
 		return o.action(Stay, Evict, "no replacement starts before it is evicted: "+o.noSurge)
 	}

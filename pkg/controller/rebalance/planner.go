@@ -249,7 +249,7 @@ func (r *round) candidates(
 }
 
 // sortCandidates sorts pods into the order in which the planner tries them: pods whose successors
-// would not be larger, the pod of an attempt, unready pods, pods with a lower deletion cost, pods
+// are predictable, the pod of an attempt, unready pods, pods with a lower deletion cost, pods
 // on nodes with an interruption signal, younger pods, then by namespace and name. The cost orders
 // only the pods of one workload, so that no workload keeps its pods at the expense of another.
 func (r *round) sortCandidates(pods []*snapshot.Pod) {
@@ -257,14 +257,14 @@ func (r *round) sortCandidates(pods []*snapshot.Pod) {
 		a := r.attempts[p.Workload.Key]
 		return a != nil && a.pod == p.UID
 	}
-	grows := map[*snapshot.Pod]bool{} // without a surge, such a pod may not be moved (migration.Plan)
+	uncertain := map[*snapshot.Pod]bool{} // without a surge, such a pod may not be moved (migration.Plan)
 	for _, p := range pods {
 		if p.Revision.ReplicaSet == nil {
-			_, grows[p] = p.Successor()
+			uncertain[p] = p.Unpredictable() != ""
 		}
 	}
 	urgency := func(a, b *snapshot.Pod) int {
-		return cmp.Or(migration.TrueFirst(!grows[a], !grows[b]), migration.TrueFirst(attempted(a), attempted(b)),
+		return cmp.Or(migration.TrueFirst(!uncertain[a], !uncertain[b]), migration.TrueFirst(attempted(a), attempted(b)),
 			migration.TrueFirst(!a.IsReady(), !b.IsReady()))
 	}
 	slices.SortStableFunc(pods, func(a, b *snapshot.Pod) int {
