@@ -75,7 +75,7 @@ func rebalancerOf(t *testing.T, d *datadriven.TestData, view *report.View, args 
 		case "lost":
 			memory["Disrupted"][name] = clustertest.Now.Add(-age)
 		case "failed":
-			memory["BackOffs"][workload] = map[string]any{"Until": clustertest.Now.Add(age), "Failures": 1}
+			memory["BackOffs"][workload] = map[string]any{"Until": clustertest.Now.Add(age), "Template": name + "-r-uid"}
 		case "off":
 			c.Settings.Rebalance.Heal = value != "heal" && c.Settings.Rebalance.Heal
 			c.Settings.Rebalance.ReturnToSpot = value != "returnToSpot" && c.Settings.Rebalance.ReturnToSpot
