@@ -54,7 +54,7 @@ func newBesideRounds(
 	runnables = append(runnables, withdrawer)
 	assigner, err := gating.New(caches.factory, gates, recorder, clock.RealClock{}, planner.AdmissionPolicy, gating.Settings{
 		Scope: planner.Scope, Policy: setup.Policy, Labels: setup.GatingLabels, NodeStartup: setup.Gating.NodeStartup.Duration,
-		Provisioning: planner.Provisioning, Paused: may.switches.Paused,
+		Provisioning: planner.Provisioning, Paused: may.switches.Paused, EvictableOwners: setup.Migration.EvictableOwners,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting the gates to the caches: %w", err)
@@ -80,7 +80,7 @@ func addWebhook(mgr manager.Manager, config *rest.Config, setup *setup) error {
 	if err != nil {
 		return fmt.Errorf("creating the client that publishes the certificate of the webhook: %w", err)
 	}
-	if err := gating.AddWebhook(mgr, client, setup.Gating.Webhook.BindAddress); err != nil {
+	if err := gating.AddWebhook(mgr, client, setup.Gating.Webhook.BindAddress, setup.Policy); err != nil {
 		return fmt.Errorf("adding the webhook: %w", err)
 	}
 	return nil

@@ -222,6 +222,9 @@ func setOptions(pod *v1.Pod, o words) {
 	}
 	for option, key := range map[string]string{"assigned": spot.AssignedAnnotation, "granted": spot.GrantedAnnotation} {
 		if value, given := o.get(option); given {
+			if key == spot.GrantedAnnotation {
+				value += "_" + string(pod.UID)
+			}
 			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, strings.ReplaceAll(value, "_", " "))
 		}
 	}

@@ -10,6 +10,10 @@ import (
 // different resources differ by milliseconds, on a busy machine by a second or two.
 const MaxOwnerDelay = 5 * time.Second
 
+// AdoptionDelay is the age up to which a pod without a controller waits for its adoption, if its
+// labels name a controller. A backup restores pods before their owners.
+const AdoptionDelay = 20 * time.Second
+
 // Batch distinguishes Jobs from other workloads, and Jobs by whether a lost pod costs only time.
 type Batch int8
 
@@ -47,6 +51,17 @@ type Workload struct {
 	// IgnoresDisruptions means that the loss of a pod by a disruption counts as no failure of the
 	// Job.
 	IgnoresDisruptions bool
+	// OrphanOf is the label of a pod without a controller that names one; "" for none.
+	OrphanOf string
+}
+
+// OwnerDelay is how long a pod of the workload waits if OutdatedOwner returns a reason: from the
+// creation of an orphan, otherwise from when the pod was first found unschedulable.
+func (w *Workload) OwnerDelay() time.Duration {
+	if w.OrphanOf != "" {
+		return AdoptionDelay
+	}
+	return MaxOwnerDelay
 }
 
 // Pod is the pod to place.
@@ -80,7 +95,7 @@ type Pod struct {
 }
 
 // OutdatedOwner returns why the known state of the pod's workload must be older than the pod, or ""
-// if it need not be. No controller creates more pods than replicas, or an ordinal beyond the last.
+// if it need not be. An orphan was restored before its owner, or outlives it. No controller creates more pods than replicas, or an ordinal beyond the last.
 // Such a pod was created after the workload was scaled up, or will be deleted after a scale-down.
 // With a floor computed from too few replicas the pod would stay on on-demand for its lifetime, or
 // an ordinal of the floor would run on spot. The pods of a Job prove nothing: they end before the
@@ -88,6 +103,9 @@ type Pod struct {
 func (p *Pod) OutdatedOwner(settings WorkloadSettings, placed PlacedPods) string {
 	w := &p.Workload
 	switch {
+	case w.OrphanOf != "":
+		return fmt.Sprintf("owner not known yet: label %s of %s names one (waits until the owner adopts it, until it is %s old)",
+			w.OrphanOf, w.Revision, AdoptionDelay)
 	case w.Batch != NotBatch || settings.Exempts(p):
 	case w.Ordered && w.Ordinal >= w.Desired:
 		return fmt.Sprintf("owner not up to date yet: %s has no ordinal %d with %d replicas (waits for an update of its %s, at most %s)",

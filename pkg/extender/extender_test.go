@@ -427,8 +427,8 @@ func TestNoFallbackOfAHeal(t *testing.T) {
 	w.build("deployment web 1")
 	pod, released := podOf("web", 0), clustertest.NewPod("released")
 	revision := workload.RevisionOf(pod)
-	released.Annotations = map[string]string{spot.ReleasedAnnotation: fmt.Sprintf(`{"replicaSet":"web-r","replicaSetUID":%q,"hash":"r","reason":"heal","at":%q}`,
-		revision.UID, w.clock.Now().Format(time.RFC3339))}
+	released.Annotations = map[string]string{spot.ReleasedAnnotation: fmt.Sprintf(`{"replicaSet":"web-r","replicaSetUID":%q,"pod":%q,"hash":"r","reason":"heal","at":%q}`,
+		revision.UID, released.UID, w.clock.Now().Format(time.RFC3339))}
 	clustertest.Fill(w, w.factory, released)
 	w.want("at once", w.filter(pod, spotNodes...))
 	w.clock.Step(5 * time.Minute)

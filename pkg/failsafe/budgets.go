@@ -101,6 +101,7 @@ func (r *Withdrawer) check(ctx context.Context) error {
 	pods, _ := r.pods.List(labels.Everything()) // a lister of a cache returns no error
 	r.removeExpiredGates(ctx, pods)
 	r.recordWaits(ctx, pods)
+	r.endFormerReleases(ctx, pods)
 	budgets, _ := r.releases.budgets.List(labels.Everything())
 	budgets = slices.DeleteFunc(budgets, func(b *policyv1.PodDisruptionBudget) bool { return !workload.ManagedDisruptionBudget(b) })
 	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.DeletionTimestamp != nil || !workload.Released(p) })
@@ -129,6 +130,23 @@ func (r *Withdrawer) check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// endFormerReleases gives copies of released pods, such as restored ones, to the ReplicaSets that
+// select the originals. It deletes no pod.
+func (r *Withdrawer) endFormerReleases(ctx context.Context, pods []*v1.Pod) {
+	requests := 0
+	for _, pod := range pods {
+		former := workload.FormerRelease(pod)
+		if former == nil || requests >= changesPerCheck || !workload.Live(pod) {
+			continue
+		}
+		if patch, _ := r.releases.End(pod, former); patch != nil {
+			requests++
+			err := EndRelease(ctx, r.client, pod, patch)
+			klog.FromContext(ctx).Info("Removed the release of another pod", "pod", klog.KObj(pod), "err", err)
+		}
+	}
 }
 
 // stale reports whether the controller has not renewed its Lease for staleAfter. The clock of the

@@ -76,6 +76,9 @@ func (r *Withdrawer) expiredGates(pods []*v1.Pod) (expired []*v1.Pod) {
 		case held:
 			since, heldAt[pod.UID] = last, last
 		}
+		if until := workload.GateKeptUntil(pod); until.After(since) {
+			since = until
+		}
 		if r.clock.Since(since) >= r.timeoutOf(pod) {
 			expired = append(expired, pod)
 		}

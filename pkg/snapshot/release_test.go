@@ -24,7 +24,7 @@ const hashKey = appsv1.DefaultDeploymentUniqueLabelKey
 func claim(edit func(*snapshot.Release)) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		clustertest.Release(p)
-		r := snapshot.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: clustertest.Now}
+		r := snapshot.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Pod: p.UID, Hash: "r", Reason: "heal", At: clustertest.Now}
 		edit(&r)
 		text, err := json.Marshal(r)
 		if err != nil {
@@ -37,7 +37,7 @@ func claim(edit func(*snapshot.Release)) func(*v1.Pod) {
 // A release is trusted if its ReplicaSet exists in the pod's own namespace and selected the pod, or
 // is gone. Any other claim is ignored and reported.
 func TestRelease(t *testing.T) {
-	released := snapshot.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: clustertest.Now}
+	released := snapshot.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Pod: "web-0-uid", Hash: "r", Reason: "heal", At: clustertest.Now}
 	back := func(p *v1.Pod) { clustertest.Release(p); p.Labels[hashKey] = "r" }
 	handed := func(deployment string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
@@ -131,6 +131,7 @@ func TestRelease(t *testing.T) {
 		"an empty object":           {change: func(p *v1.Pod) { clustertest.Release(p); p.Annotations[spot.ReleasedAnnotation] = "{}" }, wantDefect: "does not name a ReplicaSet"},
 		"no hash":                   {change: claim(func(r *snapshot.Release) { r.Hash = "" }), wantDefect: "does not name a ReplicaSet"},
 		"the hash of released pods": {change: claim(func(r *snapshot.Release) { r.Hash = spot.ReleasedHash }), wantDefect: "does not name a ReplicaSet"},
+		"of another pod":            {change: claim(func(r *snapshot.Release) { r.Pod = "other" }), wantDefect: "this one is a copy"},
 		"another label":             {change: func(p *v1.Pod) { clustertest.Release(p); p.Labels[hashKey] = "x" }, wantDefect: "neither that of a released pod"},
 		"another controller": {change: func(p *v1.Pod) {
 			clustertest.Release(p)

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -18,7 +19,7 @@ import (
 // Such a pod is not exempt from a floor. GrantedExemption shows that the controller found other
 // reasons, such as affinity to other pods.
 func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
-	return pod.Annotations[spot.GrantedAnnotation] == spot.GrantedExemption ||
+	return Granted(pod) == spot.GrantedExemption ||
 		(Gated(pod) || AssignedCapacityOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
 			switch e.Operator {
 			case v1.NodeSelectorOpIn:
@@ -60,11 +61,29 @@ func BeforeAssignment(pod *v1.Pod, policy *decision.Policy) *v1.Pod {
 			return isCapacityLabel(policy, e.Key)
 		})
 		if len(terms[i].MatchExpressions)+len(terms[i].MatchFields) == 0 { // the terms are alternatives
-			pod.Spec.Affinity.NodeAffinity = nil
+			pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
 			break
 		}
 	}
 	return pod
+}
+
+// OwnAffinity returns the affinity of a pod without what AssignedAnnotation explains: the
+// requirement, and the preferences for a capacity type that have the smallest weight or are those of
+// a floor. It returns the affinity of the pod itself if the annotation explains none.
+func OwnAffinity(pod *v1.Pod, policy *decision.Policy) *v1.Affinity {
+	word, _, assigned := strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
+	if !assigned || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return pod.Spec.Affinity
+	}
+	own := BeforeAssignment(pod, policy).Spec.Affinity.DeepCopy()
+	preferred := &own.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	*preferred = slices.DeleteFunc(*preferred, func(t v1.PreferredSchedulingTerm) bool {
+		ofFloor := word != decision.AssignedAny.String() && !PrefersSpot(&t.Preference, policy)
+		return (t.Weight == 1 || ofFloor) && len(t.Preference.MatchFields) == 0 &&
+			!slices.ContainsFunc(t.Preference.MatchExpressions, func(e v1.NodeSelectorRequirement) bool { return !isCapacityLabel(policy, e.Key) })
+	})
+	return own
 }
 
 // requires reports whether every node that the pod admits satisfies an expression for which match

@@ -3,8 +3,10 @@ package workload
 import (
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -28,10 +30,29 @@ func AssignedCapacityOf(pod *v1.Pod) decision.AssignedCapacity {
 	return decision.ParseAssignedCapacity(word)
 }
 
-// GrantOf returns the grant in GrantedAnnotation, or decision.NotGranted if the annotation is
-// missing or has an unknown value.
+// GateKeptUntil returns until when the controller keeps CapacityGate because on-demand has no room
+// for the pod; zero if it does not. Anyone who may write the pod can prolong its wait.
+func GateKeptUntil(pod *v1.Pod) time.Time {
+	until, _ := time.Parse(time.RFC3339, pod.Annotations[spot.WaitingSinceAnnotation])
+	if !Gated(pod) || until.Before(pod.CreationTimestamp.Time) {
+		return time.Time{}
+	}
+	return until
+}
+
+// Granted returns what GrantedAnnotation grants to this pod; "" for nothing, or if the controller
+// wrote the annotation for another pod, of which this one is a copy.
+func Granted(pod *v1.Pod) string {
+	grant, uid, _ := strings.Cut(pod.Annotations[spot.GrantedAnnotation], " ")
+	if types.UID(uid) != pod.UID {
+		return ""
+	}
+	return grant
+}
+
+// GrantOf returns the grant of the pod, or decision.NotGranted if it has none or an unknown one.
 func GrantOf(pod *v1.Pod) decision.Grant {
-	switch pod.Annotations[spot.GrantedAnnotation] {
+	switch Granted(pod) {
 	case spot.GrantedFallback:
 		return decision.GrantFallback
 	case spot.GrantedRelief:

@@ -69,6 +69,12 @@ func (e *UnknownOwner) Error() string {
 	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Key.Kind, e.Key.Namespace, e.Name)
 }
 
+// ownerLabels are the labels that controllers give to their pods, and no user.
+var ownerLabels = []string{
+	appsv1.DefaultDeploymentUniqueLabelKey, appsv1.ControllerRevisionHashLabelKey, appsv1.StatefulSetPodNameLabel,
+	"rollouts-pod-template-hash", batchv1.ControllerUidLabel,
+}
+
 // PolicyApplies reports whether the policy applies to the pod. It does not apply to pods of a
 // DaemonSet and to static pods, which are bound to their nodes.
 func PolicyApplies(pod *v1.Pod) bool {
@@ -215,6 +221,9 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
 		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1}
+		if i := slices.IndexFunc(ownerLabels, func(label string) bool { return pod.Labels[label] != "" }); i >= 0 {
+			s.Pod.Workload.OrphanOf = ownerLabels[i]
+		}
 		return s, Objects{}, nil
 	}
 	s.Pod.Workload = decision.Workload{Kind: s.RevisionKey.Kind, Revision: pod.Namespace + "/" + ref.Name}

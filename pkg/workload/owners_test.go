@@ -264,8 +264,10 @@ func TestSubjectAssignment(t *testing.T) {
 		"without a reason": {annotations: map[string]string{spot.AssignedAnnotation: "any"}, assigned: decision.AssignedAny},
 		"unknown":          {annotations: map[string]string{spot.AssignedAnnotation: "Any: x", spot.GrantedAnnotation: "Fallback"}},
 		"empty":            {annotations: map[string]string{spot.AssignedAnnotation: "", spot.GrantedAnnotation: ""}},
-		"fallback":         {annotations: map[string]string{spot.GrantedAnnotation: "fallback"}, granted: decision.GrantFallback},
-		"rollout relief":   {annotations: map[string]string{spot.GrantedAnnotation: "rollout-relief"}, granted: decision.GrantRolloutRelief},
+		"fallback":         {annotations: map[string]string{spot.GrantedAnnotation: "fallback p-uid"}, granted: decision.GrantFallback},
+		"rollout relief":   {annotations: map[string]string{spot.GrantedAnnotation: "rollout-relief p-uid"}, granted: decision.GrantRolloutRelief},
+		"of another pod":   {annotations: map[string]string{spot.GrantedAnnotation: "fallback q-uid"}},
+		"of no pod":        {annotations: map[string]string{spot.GrantedAnnotation: "fallback"}},
 	} {
 		pod := podOf("p")
 		pod.Annotations = test.annotations

@@ -23,7 +23,10 @@ type Release struct {
 	// the previous value of the pod's label pod-template-hash.
 	ReplicaSet    string    `json:"replicaSet"`
 	ReplicaSetUID types.UID `json:"replicaSetUID"`
-	Hash          string    `json:"hash"`
+	// Pod is the UID of the released pod. A copy of the pod, such as a restored one, is not
+	// released.
+	Pod  types.UID `json:"pod"`
+	Hash string    `json:"hash"`
 	// Reason is the reason of the release, a migration.Reason.
 	Reason string `json:"reason"`
 	// ToSpot: in the autoscaler mode, the replacement must require spot.
@@ -71,7 +74,23 @@ func ReadRelease(pod *v1.Pod) (release *Release, defect string) {
 	if release.ReplicaSet == "" || release.ReplicaSetUID == "" || release.Hash == "" || release.Hash == spot.ReleasedHash {
 		return nil, fmt.Sprintf("annotation %s does not name a ReplicaSet, its UID and a hash", spot.ReleasedAnnotation)
 	}
+	if annotated && release.Pod != pod.UID {
+		return nil, fmt.Sprintf("annotation %s belongs to another pod, of which this one is a copy", spot.ReleasedAnnotation)
+	}
 	return release, ""
+}
+
+// maxText limits the length of the annotation that FormerRelease reads.
+const maxText = 2048
+
+// FormerRelease returns the release of another pod, of which this one is a copy; nil if the pod has
+// no such annotation. The pod is not released, but it may still have the label of a released pod.
+func FormerRelease(pod *v1.Pod) *Release {
+	text, release := pod.Annotations[spot.ReleasedAnnotation], &Release{}
+	if len(text) > maxText || json.Unmarshal([]byte(text), release) != nil || release.Pod == pod.UID || release.Hash == "" {
+		return nil
+	}
+	return release
 }
 
 // ControlledByDeployment reports whether the controller of the pod is a Deployment, as that of a
@@ -82,11 +101,11 @@ func ControlledByDeployment(pod *v1.Pod) bool {
 }
 
 // Restoration returns the patch that gives a released pod back to its ReplicaSet. A pod without a
-// controller retains the annotation until the ReplicaSet has adopted it.
+// controller retains the annotation until the ReplicaSet has adopted it, unless it is a copy.
 func (r *Release) Restoration(pod *v1.Pod) PodPatch {
 	patch := PodPatch{Labels: map[string]*string{appsv1.DefaultDeploymentUniqueLabelKey: &r.Hash}, Annotations: map[string]*string{}}
 	controller := metav1.GetControllerOfNoCopy(pod)
-	if controller != nil {
+	if controller != nil || r.Pod != pod.UID {
 		patch.Annotations[spot.ReleasedAnnotation] = nil
 	}
 	if ControlledByDeployment(pod) {

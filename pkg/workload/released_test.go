@@ -22,6 +22,7 @@ func TestHasReleased(t *testing.T) {
 		want   bool
 	}{
 		"healed":               {func(*workload.Release, *v1.Pod) {}, true},
+		"of another pod":       {func(r *workload.Release, _ *v1.Pod) { r.Pod = "other" }, false},
 		"another reason":       {func(r *workload.Release, _ *v1.Pod) { r.Reason = "drain" }, false},
 		"another ReplicaSet":   {func(r *workload.Release, _ *v1.Pod) { r.ReplicaSetUID = "other" }, false},
 		"released long ago":    {func(r *workload.Release, _ *v1.Pod) { r.At = now.Add(-time.Hour) }, false},
@@ -31,7 +32,7 @@ func TestHasReleased(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := podOf("released")
-			release := workload.Release{ReplicaSet: "web-1", ReplicaSetUID: revision.UID, Hash: "1", Reason: workload.HealReason, At: now.Add(-time.Minute)}
+			release := workload.Release{ReplicaSet: "web-1", ReplicaSetUID: revision.UID, Pod: pod.UID, Hash: "1", Reason: workload.HealReason, At: now.Add(-time.Minute)}
 			test.change(&release, pod)
 			text, err := json.Marshal(release)
 			if err != nil {

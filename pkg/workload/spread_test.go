@@ -110,7 +110,7 @@ func TestTopologySpreadWithNewNodes(t *testing.T) {
 func TestGrantedExemption(t *testing.T) {
 	for value, want := range map[string]bool{spot.GrantedExemption: true, spot.GrantedFallback: false} {
 		pod := podOf("p")
-		pod.Annotations = map[string]string{spot.GrantedAnnotation: value}
+		pod.Annotations = map[string]string{spot.GrantedAnnotation: value + " " + string(pod.UID)}
 		s, err := ownersOf(t).Subject(pod)
 		if err != nil || s.Pod.OnlySpot != want || s.Pod.Granted == decision.NotGranted != want {
 			t.Errorf("%s: %+v, %v, want an exemption: %v", value, s, err, want)

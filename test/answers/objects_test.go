@@ -219,7 +219,7 @@ func terminating(p *v1.Pod) {
 // released turns a pod of a ReplicaSet into one that was released from it.
 func released(p *v1.Pod) *v1.Pod {
 	ref := metav1.GetControllerOfNoCopy(p)
-	text, err := json.Marshal(snapshot.Release{ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Hash: "h", Reason: "heal", At: began})
+	text, err := json.Marshal(snapshot.Release{ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Pod: p.UID, Hash: "h", Reason: "heal", At: began})
 	if err != nil {
 		panic(err)
 	}

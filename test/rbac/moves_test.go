@@ -212,8 +212,6 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	}
 	orphan := pod("orphan", func(spec *v1.PodSpec) { spec.NodeName = m.room })
 	orphan.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "released"}
-	orphan.Annotations = map[string]string{"spot-aware-scheduler.io/released": fmt.Sprintf(
-		`{"replicaSet":"gone","replicaSetUID":"gone","hash":"gone","at":%q}`, time.Now().UTC().Format(time.RFC3339))} // the scheduler ends old releases
 	leftover := orphan.DeepCopy()
 	leftover.Name = "leftover"
 	leftover.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: idle.Name, UID: idle.UID, Controller: ptr.To(true)}}
@@ -224,7 +222,17 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	for _, p := range []*v1.Pod{orphan, leftover, pod("slow", func(spec *v1.PodSpec) {
 		spec.NodeName, spec.TerminationGracePeriodSeconds = m.reclaimed, ptr.To[int64](600)
 	})} {
-		if _, err := controller.CoreV1().Pods(m.namespace).Create(ctx, p, none); err != nil {
+		created, err := controller.CoreV1().Pods(m.namespace).Create(ctx, p, none)
+		if err != nil {
+			return m, err
+		}
+		if p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != "released" {
+			continue
+		}
+		release := fmt.Sprintf(`{"replicaSet":"gone","replicaSetUID":"gone","pod":%q,"hash":"gone","at":%q}`, created.UID,
+			time.Now().UTC().Format(time.RFC3339)) // the scheduler ends old releases
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":%q}}}`, release)
+		if _, err := controller.CoreV1().Pods(m.namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return m, err
 		}
 	}

@@ -300,7 +300,7 @@ func TestLocksOfAStoppedController(t *testing.T) {
 		rs := *metav1.GetControllerOf(&p)
 		free := rs
 		free.Controller = nil
-		mark, err := json.Marshal(map[string]any{"replicaSet": rs.Name, "replicaSetUID": rs.UID, "hash": p.Labels[hashKey], "reason": "heal", "at": time.Now().UTC()})
+		mark, err := json.Marshal(map[string]any{"replicaSet": rs.Name, "replicaSetUID": rs.UID, "pod": p.UID, "hash": p.Labels[hashKey], "reason": "heal", "at": time.Now().UTC()})
 		live.Must(t, err)
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 			"labels": map[string]string{hashKey: "released"}, "annotations": map[string]string{releasedKey: string(mark)},

@@ -98,14 +98,15 @@ const (
 	// waits for a node. The program that removes CapacityGate writes it with the last gate,
 	// otherwise the scheduler when it finds the pod unschedulable. Anyone who may write the pod can
 	// write it: the time with gates may then count as waiting time, but no time before the pod was
-	// created.
+	// created. On a pod with CapacityGate it is until when the controller keeps the gate, because
+	// on-demand has no room and no controller would recreate the pod for a fallback.
 	WaitingSinceAnnotation = "spot-aware-scheduler.io/waiting-since"
 	// MemoryAnnotation contains, as JSON on the Lease of a program, what its leaders pass on to
 	// later leaders. Who may write the Lease may also make another replica lead.
 	MemoryAnnotation = "spot-aware-scheduler.io/memory"
 	// GrantedAnnotation is GrantedFallback or GrantedRelief on a pod that may use any spot node,
-	// regardless of budget and cap, or GrantedExemption. An admission policy lets only the
-	// controller write it.
+	// regardless of budget and cap, or GrantedExemption. The UID of the pod follows after a space: a
+	// copy of the pod has no grant. An admission policy lets only the controller write it later.
 	GrantedAnnotation = "spot-aware-scheduler.io/granted"
 	// GrantedFallback means that a predecessor of the pod waited for fallbackAfter.
 	GrantedFallback = "fallback"
@@ -123,6 +124,10 @@ const (
 	PriceAnnotation         = "spot-aware-scheduler.io/usd-per-hour"
 	OnDemandPriceAnnotation = "spot-aware-scheduler.io/on-demand-usd-per-hour"
 )
+
+// Marks are the annotations with which the controller marks one pod. They mean nothing on a copy of
+// the pod, such as a restored one.
+var Marks = []string{ReleasedAnnotation, AssignedAnnotation, WaitingSinceAnnotation, GrantedAnnotation}
 
 // Annotations are all annotations of this project. Any other one with its prefix has no effect.
 var Annotations = []string{

@@ -213,7 +213,7 @@ func (e *Executor) isWanted(ctx context.Context, pod *snapshot.Pod) (bool, error
 func (e *Executor) release(ctx context.Context, a migration.Action) (outcome, error) {
 	rs := a.Pod.Revision.ReplicaSet
 	state, err := json.Marshal(snapshot.Release{
-		ReplicaSet: rs.Name, ReplicaSetUID: rs.UID, Hash: a.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
+		ReplicaSet: rs.Name, ReplicaSetUID: rs.UID, Pod: a.Pod.UID, Hash: a.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
 		Reason: string(a.Reason), ToSpot: a.ToSpot, At: e.clock.Now().UTC(),
 	})
 	if err != nil {

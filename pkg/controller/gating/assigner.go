@@ -61,6 +61,9 @@ type Settings struct {
 	// their refusals there, for planners.
 	Provisioning *simulation.Provisioning
 	Paused       safety.Paused
+	// EvictableOwners are kinds of controllers, such as "CloneSet.apps.kruise.io", that recreate a
+	// pod after its deletion.
+	EvictableOwners []string
 }
 
 // Assigner assigns gated pods and removes their gates.
@@ -324,7 +327,7 @@ func (a *Assigner) outdated(revision workload.OwnerKey, gated *v1.Pod, n int) bo
 func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {
 	p := decision.Pod{
 		OnlyOnDemand: workload.OnlyOnDemand(pod,
-			a.settings.Policy), SpreadByAffinity: workload.SpreadByAffinity(pod), Assigned: workload.AssignedCapacityOf(pod),
+			a.settings.Policy), SpreadByAffinity: workload.SpreadByAffinity(pod) || !a.isRecreated(pod), Assigned: workload.AssignedCapacityOf(pod),
 	}
 	node, err := a.nodes.Get(pod.Spec.NodeName)
 	return p.AssignedToFloor(err == nil && a.capacity(node).IsSpot())
@@ -399,7 +402,11 @@ func (a *Assigner) resolve(
 	}
 	settings, invalid := a.settings.Policy.Settings(&subject.Pod)
 	// siblings includes the pod itself.
-	if subject.Pod.OutdatedOwner(settings, decision.PlacedPods{OnDemand: siblings - 1}) != "" && age < decision.MaxOwnerDelay {
+	left := subject.Pod.Workload.OwnerDelay() - age
+	switch outdated := left > 0 && subject.Pod.OutdatedOwner(settings, decision.PlacedPods{OnDemand: siblings - 1}) != ""; {
+	case outdated && subject.Pod.Workload.OrphanOf != "":
+		return s, left, nil // its adoption is observed
+	case outdated:
 		return s, ownerRetry, nil
 	}
 	return sibling{pod, subject, settings, invalid}, 0, nil

@@ -534,7 +534,7 @@ func TestFallback(t *testing.T) {
 		"nodes start repeatedly":   {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, wantEvent: spot.ReasonReplacedPending},
 		"has fallen back already": {pod: func() *v1.Pod {
 			p := unschedulable(web(), time.Hour, "on-demand")
-			p.Annotations[spot.GrantedAnnotation] = "fallback"
+			p.Annotations[spot.GrantedAnnotation] = "fallback " + string(p.UID)
 			return p
 		}()},
 		"Job pod may have no successor": {pod: unschedulable(gated("Job", "job", "job-0"), time.Hour, "on-demand"), wantEvent: spot.ReasonNoSuccessor},
@@ -565,7 +565,7 @@ func TestFallback(t *testing.T) {
 			w.create(gated("ReplicaSet", "web-r", "web-1"))
 			w.assigned()
 			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
-			if err != nil || pod.Annotations[spot.GrantedAnnotation] != spot.GrantedFallback ||
+			if err != nil || workload.Granted(pod) != spot.GrantedFallback ||
 				pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 				t.Errorf("the successor is %v, %v, want it granted spot", pod, err)
 			}

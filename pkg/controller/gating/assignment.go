@@ -39,7 +39,16 @@ func (a *Assigner) assignGated(
 		} else if len(returning) > 0 {
 			f.returns, returning = returning[0].Name, returning[1:]
 		}
+		f.lasting = s.settings.FallbackAfter != decision.Never && !a.isRecreated(s.pod)
 		c := f.labels.choose(s.subject, s.settings, f)
+		if f.lasting && f.kept && c.assigned == decision.AssignedOnDemand && len(c.require) > 0 && !a.takesRoom(s.pod) {
+			if a.keepGate(ctx, s) {
+				assigned++
+				continue
+			}
+			f.granted = spot.GrantedFallback
+			c = f.labels.choose(s.subject, s.settings, f)
+		}
 		if c.assigned == decision.AssignedOnDemand || own {
 			assigned++
 		}
@@ -59,6 +68,22 @@ func (a *Assigner) assignGated(
 		})
 	}
 	return assigned, patches.Wait()
+}
+
+// keepGate keeps the gate of a pod until fallbackAfter has passed, because nothing could loosen its
+// affinity later. It records on the pod when that is, for a failsafe and for the next leader. It
+// returns false after that time.
+func (a *Assigner) keepGate(ctx context.Context, s sibling) bool {
+	now, until := a.clock.Now(), workload.GateKeptUntil(s.pod)
+	if until.IsZero() {
+		until = a.recorded(s.pod.UID).gatedSince.Add(s.settings.FallbackAfter)
+		patch := workload.PodPatch{Annotations: map[string]*string{spot.WaitingSinceAnnotation: new(until.UTC().Format(time.RFC3339))}}
+		if err := execution.Patch(ctx, a.client, s.pod, patch); err != nil {
+			klog.FromContext(ctx).V(2).Info("Wait at the gate not recorded, will retry", "pod", klog.KObj(s.pod), "err", err)
+		}
+	}
+	a.queue.AddAfter(workload.RevisionOf(s.pod), max(ownerRetry, min(reconsiderInterval, until.Sub(now))))
+	return now.Before(until)
 }
 
 // ungate removes the gates of pods that the policy does not apply to: their label, that of their
@@ -167,7 +192,7 @@ func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 func (a *Assigner) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	annotations := map[string]*string{spot.AssignedAnnotation: new(c.annotation())}
 	if c.granted != "" {
-		annotations[spot.GrantedAnnotation] = &c.granted
+		annotations[spot.GrantedAnnotation] = new(c.granted + " " + string(pod.UID))
 	}
 	spec := workload.PodSpecPatch{SchedulingGates: workload.WithoutCapacityGate(pod)}
 	if len(spec.SchedulingGates) == 0 {

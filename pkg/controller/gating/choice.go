@@ -55,6 +55,8 @@ type facts struct {
 	hidden string
 	// kept reports whether another scheduler places the pod.
 	kept bool
+	// lasting: no controller recreates the pod, which may fall back.
+	lasting bool
 	// assigned is the number of other live pods of the revision that require on-demand, or will.
 	assigned int
 	// granted is the grant for the waiting time of the pod's predecessor: spot.GrantedFallback,
@@ -93,13 +95,17 @@ func (l *Labels) chooseWithoutOnDemand(settings decision.WorkloadSettings, f fac
 }
 
 // choose decides the affinity of a gated pod. A requirement becomes a preference if it would change
-// the meaning of the pod's topology spread constraints.
+// the meaning of the pod's topology spread constraints, or prevent a fallback.
 func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSettings, f facts) choice {
 	c := l.chooseRequirement(subject, settings, f)
-	if !subject.Pod.SpreadByAffinity || len(c.require) == 0 {
+	reason := "a topology spread constraint counts only the nodes that required affinity admits"
+	switch {
+	case len(c.require) > 0 && subject.Pod.SpreadByAffinity:
+	case f.lasting && !f.kept && c.assigned == decision.AssignedOnDemand:
+		reason = "no controller would recreate the pod for a fallback" // our scheduler keeps the floor
+	default:
 		return c
 	}
-	const reason = "a topology spread constraint counts only the nodes that required affinity admits"
 	c.why += ", without required affinity: " + reason
 	c.prefer, c.require = c.require, nil
 	if c.assigned == decision.AssignedSpot {
@@ -133,7 +139,7 @@ func (l *Labels) chooseRequirement(subject *workload.Subject, settings decision.
 	case f.granted != "":
 		return choice{
 			assigned: decision.AssignedAny, granted: f.granted, prefer: anyOf(l.spot),
-			why: "granted by " + f.granted + ": its predecessor found no on-demand node",
+			why: "granted by " + f.granted + ": no on-demand node was found",
 		}
 	case pod.OnlySpot:
 		c := choice{why: "its own node selector or affinity admits only spot"}

@@ -21,7 +21,9 @@ type feasibility struct {
 
 	mu sync.Mutex
 	*simulation.Feasibility
-	nodes []*snapshot.Node
+	*snapshot.Snapshot
+	// waiting is what pods request that wait for on-demand. It is nil until takesRoom needs it.
+	waiting v1.ResourceList
 	// labels and hidden are the result of Labels.ForNodes for the nodes, if labels is not nil.
 	labels *Labels
 	hidden *v1.Node
@@ -49,7 +51,7 @@ func (a *Assigner) refresh() {
 		return
 	}
 	s := a.snapshot(now)
-	f.Feasibility, f.at, f.nodes, f.labels = a.settings.Provisioning.Feasibility(s), now, s.Nodes, nil
+	f.Feasibility, f.at, f.Snapshot, f.labels, f.waiting = a.settings.Provisioning.Feasibility(s), now, s, nil, nil
 }
 
 // labelsFor returns the labels for the affinity of a pod. hidden is the name of a spot node that
@@ -59,7 +61,7 @@ func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
 	defer a.feasibility.mu.Unlock()
 	a.refresh()
 	if a.feasibility.labels == nil {
-		a.feasibility.labels, a.feasibility.hidden = a.settings.Labels.ForNodes(a.settings.Policy, a.feasibility.nodes)
+		a.feasibility.labels, a.feasibility.hidden = a.settings.Labels.ForNodes(a.settings.Policy, a.feasibility.Nodes)
 	}
 	if !a.settings.Scope.KeepsScheduler(pod) {
 		return &Labels{notSpot: a.settings.Labels.notSpot, spot: a.feasibility.labels.spot}, ""
@@ -68,6 +70,58 @@ func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
 		hidden = a.feasibility.hidden.Name
 	}
 	return a.feasibility.labels, hidden
+}
+
+// takesRoom reports whether an on-demand node has room for the gated pod now, beside all pods that
+// wait for on-demand. From then on, the pod counts as one of them.
+func (a *Assigner) takesRoom(pod *v1.Pod) bool {
+	p := simulation.Hypothetical(pod)
+	p.Volumes = a.feasibility.volumesOf(pod)
+	a.feasibility.mu.Lock()
+	defer a.feasibility.mu.Unlock()
+	a.refresh()
+	f := &a.feasibility
+	if f.waiting == nil {
+		f.waiting = v1.ResourceList{}
+		a.countRequests()
+	}
+	for name, waiting := range f.waiting {
+		waiting.Add(p.Requests[name])
+		p.Requests[name] = waiting
+	}
+	demand := simulation.NewInspection(f.Snapshot, p)
+	fits := !simulation.Excessive(p) && slices.ContainsFunc(f.Nodes, func(n *snapshot.Node) bool {
+		return n.Facts.Capacity.Type == decision.OnDemand && len(demand.Obstacles(n)) == 0
+	})
+	if fits {
+		f.waiting = p.Requests
+	}
+	return fits
+}
+
+// countRequests counts what pods use on on-demand nodes, and what pods request that wait for one.
+// The caller must hold the lock of a.feasibility.
+func (a *Assigner) countRequests() {
+	f := &a.feasibility
+	for _, p := range f.Pods {
+		if p.Node.Facts.Capacity.Type == decision.OnDemand && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			p.Requests = workload.RequestsOf(p.Pod)
+			p.Node.Pods = append(p.Node.Pods, p)
+		}
+	}
+	for _, obj := range a.pods.List() {
+		pod := obj.(*v1.Pod)
+		if pod.Spec.NodeName != "" || !workload.Live(pod) {
+			continue
+		}
+		made := a.recorded(pod.UID).assigned
+		if made != nil && made.assigned == decision.AssignedOnDemand || !workload.Gated(pod) && workload.OnlyOnDemand(pod, a.settings.Policy) {
+			for name, request := range workload.RequestsOf(pod) {
+				request.Add(f.waiting[name])
+				f.waiting[name] = request
+			}
+		}
+	}
 }
 
 // snapshot returns the nodes and the bound pods, which pod affinity may select.

@@ -139,7 +139,7 @@ func TestInfeasible(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range list.Items {
-				switch grant := list.Items[i].Annotations[spot.GrantedAnnotation]; {
+				switch grant := workload.Granted(&list.Items[i]); {
 				case grant == "":
 				case grant == spot.GrantedExemption != (name == "on-demand is tainted" || name == "GPUs on spot, a young node"):
 					granted++

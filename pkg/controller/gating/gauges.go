@@ -84,7 +84,7 @@ func (a *Assigner) outcomeOf(pod *v1.Pod, capacity decision.CapacityType) decisi
 		return ""
 	case anyway:
 		return decision.ByScheduleAnyway
-	case pod.Annotations[spot.GrantedAnnotation] == spot.GrantedExemption:
+	case workload.Granted(pod) == spot.GrantedExemption:
 		return decision.ByExemption
 	}
 	return workload.GrantOf(pod).Outcome()

@@ -194,7 +194,7 @@ func TestExceptionsOfKeptPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := gated("ReplicaSet", "web-r", name)
 			pod.Spec.SchedulingGates, pod.Spec.SchedulerName = nil, v1.DefaultSchedulerName
-			pod.Annotations = map[string]string{spot.GrantedAnnotation: test.granted, spot.AssignedAnnotation: test.assigned}
+			pod.Annotations = map[string]string{spot.GrantedAnnotation: test.granted + " " + string(pod.UID), spot.AssignedAnnotation: test.assigned}
 			if test.selector != "" {
 				pod.Spec.NodeSelector = map[string]string{spot.CapacityLabel: test.selector}
 			}

@@ -115,7 +115,7 @@ func (a *Assigner) replaceWaiting(ctx context.Context, revision workload.OwnerKe
 		case why == reassigned && requirementOf(s) == decision.AssignedSpot && a.owners.HasReleased(revision, "", now):
 			continue // as above; its goal is spot
 		}
-		if !isRecreated(s.pod) {
+		if !a.isRecreated(s.pod) {
 			if why != reassigned {
 				a.recordNoSuccessor(s.pod)
 			}
@@ -230,9 +230,10 @@ func (a *Assigner) waitedFor(pod *v1.Pod) (waited time.Duration, known bool) {
 
 // isRecreated reports whether the pod's controller recreates it after a deletion without other
 // effects. A Job may count the pod as failed.
-func isRecreated(pod *v1.Pod) bool {
+func (a *Assigner) isRecreated(pod *v1.Pod) bool {
 	key := workload.RevisionOf(pod) // of kind Pod without a controller
-	return slices.Contains([]string{"apps/ReplicaSet", "apps/StatefulSet", "/ReplicationController"}, key.Group+"/"+key.Kind)
+	return slices.Contains([]string{"ReplicaSet.apps", "StatefulSet.apps", "ReplicationController."}, key.Kind+"."+key.Group) ||
+		slices.Contains(a.settings.EvictableOwners, key.Kind+"."+key.Group)
 }
 
 // assignsSuccessors reports whether a successor of the pod would be assigned: the controller has

@@ -39,7 +39,7 @@ func TestReconsider(t *testing.T) {
 	released.Labels["pod-template-hash"] = "r"
 	clustertest.ReleaseFor("return", time.Now(), released)
 	granted := bound("web-1", "any")
-	granted.Annotations[spot.GrantedAnnotation] = spot.GrantedFallback
+	granted.Annotations[spot.GrantedAnnotation] = spot.GrantedFallback + " " + string(granted.UID)
 	near := web("web-0", "on-demand", time.Minute)
 	near.Spec.Affinity.PodAffinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
 		{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, TopologyKey: "pool"}}}

@@ -27,7 +27,7 @@ func reviewOf(pod string) string {
 // send sends a body to the webhook, and returns the response and its body.
 func send(t *testing.T, body io.Reader) (*http.Response, string) {
 	t.Helper()
-	server := httptest.NewServer(limited(http.HandlerFunc(review)))
+	server := httptest.NewServer(limited(review(builtin())))
 	defer server.Close()
 	response, err := http.Post(server.URL+webhookPath, "application/json", body)
 	if err != nil {
@@ -78,6 +78,71 @@ func TestWebhookResponse(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("response (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A copy of a pod loses what the controller wrote to the original, and retains what its user wrote.
+func TestWebhookCleansCopies(t *testing.T) {
+	const own = `{"key":"kubernetes.io/arch","operator":"In","values":["amd64"]}`
+	const notSpot = `{"key":"karpenter.sh/capacity-type","operator":"NotIn","values":["spot"]}`
+	const isSpot = `{"key":"karpenter.sh/capacity-type","operator":"In","values":["spot"]}`
+	affinity := func(required, preferred string) string {
+		if required != "" {
+			required = `"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[` + required + `]}]}`
+			if preferred != "" {
+				required += ","
+			}
+		}
+		if preferred != "" {
+			required += `"preferredDuringSchedulingIgnoredDuringExecution":[` + preferred + `]`
+		}
+		return `{"nodeAffinity":{` + required + `}}`
+	}
+	prefers := func(weight int, expression string) string {
+		return fmt.Sprintf(`{"weight":%d,"preference":{"matchExpressions":[%s]}}`, weight, expression)
+	}
+	for name, test := range map[string]struct{ marks, labels, affinity, want string }{
+		"required":  {`"assigned":"on-demand: x"`, "", affinity(own+","+notSpot, ""), `affinity=` + affinity(own, "") + ` -assigned`},
+		"only that": {`"assigned":"spot: x"`, "", affinity(isSpot, ""), `affinity={"nodeAffinity":{}} -assigned`},
+		"preferred": {`"assigned":"any: x"`, "", affinity(own, prefers(50, isSpot)+","+prefers(1, isSpot)), `affinity=` + affinity(own, prefers(50, isSpot)) + ` -assigned`},
+		"floor preferred": {`"assigned":"on-demand: x"`, "", affinity("", prefers(50, isSpot)+","+prefers(51, notSpot)+","+prefers(1, own)),
+			`affinity=` + affinity("", prefers(50, isSpot)+","+prefers(1, own)) + ` -assigned`},
+		"nothing assigned": {`"granted":"fallback u"`, "", affinity(notSpot, ""), `-granted`},
+		"released":         {`"released":"{\"pod\":\"x\",\"hash\":\"5d9f\"}"`, `"pod-template-hash":"released"`, "null", `hash=5d9f -released`},
+		"restored":         {`"released":"{\"pod\":\"x\",\"hash\":\"5d9f\"}"`, `"pod-template-hash":"5d9f"`, "null", `-released`},
+		"forged hash":      {`"released":"{\"pod\":\"x\",\"hash\":\"a b\"}"`, `"pod-template-hash":"released"`, "null", `-hash -released`},
+		"label alone":      {"", `"pod-template-hash":"released"`, "null", `-hash`},
+		"no mark":          {"", "", affinity(notSpot, ""), ""},
+		"all":              {`"waiting-since":"x","granted":"","released":"{","assigned":""`, "", "null", `-released -assigned -waiting-since -granted`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			marks := strings.ReplaceAll(`,`+test.marks, `,"`, `,"spot-aware-scheduler.io/`)[1:]
+			_, text := send(t, strings.NewReader(reviewOf(`{"metadata":{"annotations":{`+marks+`},"labels":{`+test.labels+`}},"spec":{"affinity":`+test.affinity+`}}`)))
+			var got admissionv1.AdmissionReview
+			var patch []struct {
+				Op, Path string
+				Value    json.RawMessage
+			}
+			if err := json.Unmarshal([]byte(text), &got); err != nil || json.Unmarshal(got.Response.Patch, &patch) != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			var did []string
+			for _, o := range patch {
+				switch {
+				case o.Path == "/metadata/labels/pod-template-hash" && o.Op == "remove":
+					did = append(did, "-hash")
+				case o.Path == "/metadata/labels/pod-template-hash":
+					did = append(did, "hash="+strings.Trim(string(o.Value), `"`))
+				case o.Path == "/spec/affinity":
+					did = append(did, "affinity="+string(o.Value))
+				case o.Op == "remove":
+					did = append(did, strings.Replace(o.Path, "/metadata/annotations/spot-aware-scheduler.io~1", "-", 1))
+				}
+			}
+			if diff := cmp.Diff(test.want, strings.Join(did, " ")); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -148,7 +213,7 @@ func TestWebhookLimits(t *testing.T) {
 	var entered atomic.Int32
 	server := httptest.NewServer(limited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entered.Add(1)
-		review(w, r)
+		review(builtin())(w, r)
 	})))
 	defer server.Close()
 	for range maxReviews {

@@ -106,7 +106,7 @@ func TestSurge(t *testing.T) {
 	var release snapshot.Release
 	unmarshal(t, w.pods["old"].Annotations[spot.ReleasedAnnotation], &release)
 	want := snapshot.Release{
-		ReplicaSet: "web-1", ReplicaSetUID: w.replicaSets["web-1"].UID, Hash: "web-1", Reason: string(migration.Interruption), At: start,
+		ReplicaSet: "web-1", ReplicaSetUID: w.replicaSets["web-1"].UID, Pod: w.pods["old"].UID, Hash: "web-1", Reason: string(migration.Interruption), At: start,
 	}
 	clustertest.Equal(t, "release", want, release)
 	w.control()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -257,7 +258,7 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
 		e.Assigned = p.Annotations[spot.AssignedAnnotation]
 	}
 	if p.Subject.Pod.Granted != decision.NotGranted {
-		e.Granted = p.Annotations[spot.GrantedAnnotation]
+		e.Granted = workload.Granted(p.Pod)
 	}
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -272,6 +273,9 @@ func (v *View) explainPod(of Ref, p *snapshot.Pod) *Explanation {
 		e.Answer = "it waits: " + waitReason(p)
 		if workload.Gated(p.Pod) {
 			e.Answer = "it has the scheduling gate " + spot.CapacityGate + " until the controller assigns a capacity type to it"
+			if until := workload.GateKeptUntil(p.Pod); !until.IsZero() {
+				e.Answer = "it waits at its scheduling gate for on-demand room; it may run on spot from " + until.Format(time.RFC3339)
+			}
 		}
 		if e.Scheduler != "" {
 			e.Answer += "; " + placedBy(p)

@@ -40,18 +40,21 @@ func refuseUnknownOwner(cycle fwk.CycleState, err error) *fwk.Status {
 }
 
 // refuseOutdatedOwner returns the status for a pod whose workload must have changed since its known
-// state; nil if it need not have changed. The pod waits for at most decision.MaxOwnerDelay, from
+// state; nil if it need not have changed. The pod waits for at most its OwnerDelay, from
 // since on: the time when it was first found unschedulable, or zero. The waiting time of its gang
 // does not count: each pod may be the first to show that its workload was scaled up.
 func (p *Plugin) refuseOutdatedOwner(cycle fwk.CycleState, attempt *placement.Attempt, since, now time.Time) *fwk.Status {
 	if since.IsZero() {
 		since = now
 	}
-	until := since.Add(decision.MaxOwnerDelay)
+	subject := attempt.Subject
+	if subject.Pod.Workload.OrphanOf != "" {
+		since = attempt.Pod.CreationTimestamp.Time
+	}
+	until := since.Add(subject.Pod.Workload.OwnerDelay())
 	if !now.Before(until) {
 		return nil
 	}
-	subject := attempt.Subject
 	why := subject.Pod.OutdatedOwner(attempt.Settings, p.counter.Placed(subject.RevisionKey))
 	if why == "" {
 		return nil

@@ -527,7 +527,7 @@ func TestGrantedPodTakesSpot(t *testing.T) {
 		t.Run(value, func(t *testing.T) {
 			w := newWorld(t, nil)
 			w.nodes(onDemand("on-demand"), spotNode("spot"))
-			if diff := cmp.Diff(want, w.try(annotate(podOf("p"), spot.GrantedAnnotation, value)).feasible); diff != "" {
+			if diff := cmp.Diff(want, w.try(annotate(podOf("p"), spot.GrantedAnnotation, value+" "+string(podOf("p").UID))).feasible); diff != "" {
 				t.Errorf("feasible (-want +got):\n%s", diff)
 			}
 		})

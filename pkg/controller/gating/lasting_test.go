@@ -1,0 +1,108 @@
+package gating
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+// single returns a gated pod that no controller recreates. A runner has an owner of a kind that is
+// unknown.
+func single(name, scheduler string, edit func(*v1.Pod)) *v1.Pod {
+	pod := gated("EphemeralRunner", name, name)
+	pod.Spec.SchedulerName = scheduler
+	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
+	if edit != nil {
+		edit(pod)
+	}
+	return pod
+}
+
+func bare(pod *v1.Pod) { pod.OwnerReferences = nil }
+
+// Pods that no controller recreates get on-demand one after the other while it has room. The others
+// keep their gate, and fall back to spot after fallbackAfter. A failsafe knows until when.
+func TestLastingPodsFallBack(t *testing.T) {
+	for name, edit := range map[string]func(*v1.Pod){"bare pods": bare, "runners": nil} {
+		t.Run(name, func(t *testing.T) {
+			const after = 2 * time.Second // recorded in whole seconds
+			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: after}, keptNamespace(),
+				clustertest.NewNode("od", "on-demand", "m/a"), clustertest.NewNode("spot", "spot", "m/a"))
+			first, second := single("first", v1.DefaultSchedulerName, edit), single("second", v1.DefaultSchedulerName, edit)
+			w.create(first)
+			if diff := cmp.Diff(map[string]string{"first": "on-demand"}, w.assigned()); diff != "" {
+				t.Fatalf("first pod (-want +got):\n%s", diff)
+			}
+			w.create(second)
+			w.until("the second pod waits at the gate", func() bool {
+				pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "second", metav1.GetOptions{})
+				return err == nil && !workload.GateKeptUntil(pod).IsZero()
+			})
+			if diff := cmp.Diff(map[string]string{"first": "on-demand", "second": "any"}, w.assigned()); diff != "" {
+				t.Errorf("both pods (-want +got):\n%s", diff)
+			}
+			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "second", metav1.GetOptions{})
+			if err != nil || workload.Granted(pod) != spot.GrantedFallback {
+				t.Errorf("granted %q, %v, want a fallback", workload.Granted(pod), err)
+			}
+		})
+	}
+}
+
+// With our scheduler, which keeps the floor itself, on-demand is only a preference of such a pod,
+// unless it may never fall back.
+func TestLastingPodsOfOurScheduler(t *testing.T) {
+	for after, required := range map[time.Duration]bool{time.Minute: false, decision.Never: true} {
+		w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: after},
+			clustertest.NewNode("od", "on-demand", "m/a"), clustertest.NewNode("spot", "spot", "m/a"))
+		w.create(single("runner", profile, bare))
+		var pod *v1.Pod
+		w.until("the gate is removed", func() (ungated bool) {
+			pod, _ = w.client.CoreV1().Pods("shop").Get(t.Context(), "runner", metav1.GetOptions{})
+			return pod != nil && !workload.Gated(pod)
+		})
+		if got := workload.OnlyOnDemand(pod, w.settings.Policy); got != required || workload.AssignedCapacityOf(pod) != decision.AssignedOnDemand {
+			t.Errorf("fallbackAfter %s: requires on-demand: %v, annotations %v", after, got, pod.Annotations)
+		}
+	}
+}
+
+// A pod that was restored before its owner is not decided as a single replica.
+func TestOrphansWaitForTheirAdoption(t *testing.T) {
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		append(clustertest.NewDeployment("web", 2), clustertest.NewNode("od", "on-demand", "m/a"), clustertest.NewNode("spot", "spot", "m/a"))...)
+	for _, name := range []string{"web-0", "web-1"} {
+		pod := gated("ReplicaSet", "web-r", name)
+		pod.Labels["pod-template-hash"] = "r"
+		owners := pod.OwnerReferences
+		pod.OwnerReferences = nil
+		w.create(pod)
+		pod.OwnerReferences = owners
+		if _, err := w.client.CoreV1().Pods("shop").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := gated("ReplicaSet", "web-r", "old")
+	old.Labels["pod-template-hash"], old.OwnerReferences = "r", nil
+	old.CreationTimestamp = metav1.NewTime(time.Now().Add(-decision.AdoptionDelay))
+	w.create(old)
+	floor := 0
+	got := w.assigned()
+	for _, name := range []string{"web-0", "web-1"} {
+		if got[name] == "on-demand" {
+			floor++
+		}
+	}
+	if floor != 1 || got["old"] == "" {
+		t.Errorf("assigned %v, want one of the two adopted pods on on-demand, and the old orphan decided", got)
+	}
+}
