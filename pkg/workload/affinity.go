@@ -69,8 +69,8 @@ func BeforeAssignment(pod *v1.Pod, policy *decision.Policy) *v1.Pod {
 }
 
 // OwnAffinity returns the affinity of a pod without what AssignedAnnotation explains: the
-// requirement, and the preferences for a capacity type that have the smallest weight or are those of
-// a floor. It returns the affinity of the pod itself if the annotation explains none.
+// requirement, and the preferences for a capacity type that have the smallest weight or that belong
+// to a floor. It returns the affinity of the pod itself if the annotation explains none.
 func OwnAffinity(pod *v1.Pod, policy *decision.Policy) *v1.Affinity {
 	word, _, assigned := strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
 	if !assigned || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {

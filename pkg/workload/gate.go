@@ -41,7 +41,7 @@ func GateKeptUntil(pod *v1.Pod) time.Time {
 }
 
 // Granted returns what GrantedAnnotation grants to this pod; "" for nothing, or if the controller
-// wrote the annotation for another pod, of which this one is a copy.
+// wrote the annotation for another pod, and this one is a copy.
 func Granted(pod *v1.Pod) string {
 	grant, uid, _ := strings.Cut(pod.Annotations[spot.GrantedAnnotation], " ")
 	if types.UID(uid) != pod.UID {

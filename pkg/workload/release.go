@@ -75,7 +75,7 @@ func ReadRelease(pod *v1.Pod) (release *Release, defect string) {
 		return nil, fmt.Sprintf("annotation %s does not name a ReplicaSet, its UID and a hash", spot.ReleasedAnnotation)
 	}
 	if annotated && release.Pod != pod.UID {
-		return nil, fmt.Sprintf("annotation %s belongs to another pod, of which this one is a copy", spot.ReleasedAnnotation)
+		return nil, fmt.Sprintf("annotation %s belongs to another pod: this one is a copy", spot.ReleasedAnnotation)
 	}
 	return release, ""
 }
@@ -83,7 +83,7 @@ func ReadRelease(pod *v1.Pod) (release *Release, defect string) {
 // maxText limits the length of the annotation that FormerRelease reads.
 const maxText = 2048
 
-// FormerRelease returns the release of another pod, of which this one is a copy; nil if the pod has
+// FormerRelease returns the release of another pod, if this one is a copy of it; nil if the pod has
 // no such annotation. The pod is not released, but it may still have the label of a released pod.
 func FormerRelease(pod *v1.Pod) *Release {
 	text, release := pod.Annotations[spot.ReleasedAnnotation], &Release{}

@@ -73,7 +73,7 @@ func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
 }
 
 // takesRoom reports whether an on-demand node has room for the gated pod now, beside all pods that
-// wait for on-demand. From then on, the pod counts as one of them.
+// wait for on-demand. The pod then counts among them.
 func (a *Assigner) takesRoom(pod *v1.Pod) bool {
 	p := simulation.Hypothetical(pod)
 	p.Volumes = a.feasibility.volumesOf(pod)

@@ -136,8 +136,8 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// patchOf returns the JSON patch of a new pod. It removes what the controller wrote to another pod,
-// of which this one is a copy, and adds the gate, as manifests/overlays/autoscaler/policy.yaml does.
+// patchOf returns the JSON patch of a new pod. It adds the gate, and removes what the controller
+// wrote to the original of a copy, as manifests/overlays/autoscaler/policy.yaml does.
 // It is empty for a pod on a node, because the API server refuses such a pod with a gate.
 func patchOf(pod *v1.Pod, policy *decision.Policy) (patch []operation) {
 	if pod.Spec.NodeName != "" {
