@@ -26,12 +26,15 @@ func (p *Policy) Explain(pod *Pod) (WorkloadSettings, Origins, []InvalidAnnotati
 		origins.Sources[Settings[i].Name] = source
 	}
 	switch pod.Workload.Batch {
-	case Retriable:
+	case Retriable, MaybeRetriable:
 		origins.Sources["minOnDemand"] = "the default of Jobs that retry"
 	case NotRetriable:
 		origins.Sources["minOnDemand"] = "the default of Jobs without retries"
 	}
 	settings, invalid := p.settings(pod, &origins)
+	if w := &pod.Workload; w.Groups > 0 {
+		origins.Sources["minOnDemand"] += fmt.Sprintf(" for group %d of %d", w.Group, w.Groups)
+	}
 	return settings, origins, invalid
 }
 

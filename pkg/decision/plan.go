@@ -25,6 +25,9 @@ const (
 	// NotRetriable means that a lost pod fails the Job (backoffLimit 0, and no podFailurePolicy
 	// that ignores disruptions).
 	NotRetriable
+	// MaybeRetriable means that a lost pod fails the Job, and that the Job's controller may start
+	// it again. A JobSet does so if its own object, which is not read, has a failurePolicy.
+	MaybeRetriable
 )
 
 // Workload is the owner of a pod, the object that has the replica count.
@@ -48,6 +51,10 @@ type Workload struct {
 	// this one is ready (OrderedReady).
 	BlocksLater bool
 	Batch       Batch
+	// Groups is the number of groups of the workload that the pods belong to together, if the group
+	// is the replica, as in a LeaderWorkerSet; else 0. Group is the index of their group. The floor
+	// counts groups, and of its groups it contains all pods.
+	Group, Groups int
 	// IgnoresDisruptions means that the loss of a pod by a disruption counts as no failure of the
 	// Job.
 	IgnoresDisruptions bool

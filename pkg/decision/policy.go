@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -84,6 +85,9 @@ func (p *Policy) Settings(pod *Pod) (WorkloadSettings, []InvalidAnnotation) {
 // settings implements Settings. If origins is not nil, it records the source of each setting there.
 func (p *Policy) settings(pod *Pod, origins *Origins) (WorkloadSettings, []InvalidAnnotation) {
 	settings, invalid := p.configured(pod, origins)
+	if w := &pod.Workload; w.Groups > 0 {
+		settings.MinOnDemand = Percent(map[bool]int{true: 100}[w.Group < settings.Floor(w.Groups)])
+	}
 	return settings.withDisruptions(&pod.Workload, invalid)
 }
 
@@ -91,7 +95,7 @@ func (p *Policy) settings(pod *Pod, origins *Origins) (WorkloadSettings, []Inval
 func (p *Policy) configured(pod *Pod, origins *Origins) (WorkloadSettings, []InvalidAnnotation) {
 	settings := p.Defaults
 	switch pod.Workload.Batch {
-	case Retriable:
+	case Retriable, MaybeRetriable:
 		settings.MinOnDemand = Count(0)
 	case NotRetriable:
 		settings.MinOnDemand = Percent(100)
@@ -117,7 +121,8 @@ func (p *Policy) configured(pod *Pod, origins *Origins) (WorkloadSettings, []Inv
 	givenOnPod, givenOnOwner := onPod, onOwner
 	if annotations == StricterOnly {
 		base := settings
-		onPod, onOwner = onPod.stricterThan(base, pod.Workload.Desired), onOwner.stricterThan(base, pod.Workload.Desired)
+		desired := cmp.Or(pod.Workload.Groups, pod.Workload.Desired)
+		onPod, onOwner = onPod.stricterThan(base, desired), onOwner.stricterThan(base, desired)
 	}
 	origins.annotations(givenOnPod, onPod, "pod")
 	origins.annotations(givenOnOwner, onOwner, pod.Workload.Kind)

@@ -204,8 +204,9 @@ type Workload struct {
 	Settings decision.WorkloadSettings
 	// Deployment is the object itself if it is one, else nil.
 	Deployment *appsv1.Deployment
-	// StatefulSet is the object itself if it is one, else nil.
+	// StatefulSet is the object itself if it is one, else nil. GroupsKey is as in workload.Subject.
 	StatefulSet *appsv1.StatefulSet
+	GroupsKey   workload.OwnerKey
 	// RollingOut reports whether some pods belong, or are about to belong, to a revision that is
 	// not the newest. It is also true if the controller manager has not observed the newest
 	// specification yet, and while a rollout is paused half-way. If the object of the workload is

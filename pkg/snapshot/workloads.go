@@ -217,7 +217,7 @@ func (c *census) revisionOf(subject *workload.Subject, pod *v1.Pod) *Revision {
 	if workload == nil {
 		workload = &workloadState{Workload: Workload{
 			Key: subject.WorkloadKey, APIVersion: apiVersion, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
-			Deployment: objects.Deployment, StatefulSet: objects.StatefulSet,
+			Deployment: objects.Deployment, StatefulSet: objects.StatefulSet, GroupsKey: subject.GroupsKey,
 		}}
 		c.workloads[workload.Key] = workload
 	}

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -69,18 +68,17 @@ func BeforeAssignment(pod *v1.Pod, policy *decision.Policy) *v1.Pod {
 }
 
 // OwnAffinity returns the affinity of a pod without what AssignedAnnotation explains: the
-// requirement, and the preferences for a capacity type that have the smallest weight or that belong
-// to a floor. It returns the affinity of the pod itself if the annotation explains none.
+// requirement, and the preferences for a capacity type. The pod's own preferences for one are not
+// distinguishable, and are removed too. It returns the affinity of the pod itself if the annotation
+// explains none.
 func OwnAffinity(pod *v1.Pod, policy *decision.Policy) *v1.Affinity {
-	word, _, assigned := strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
-	if !assigned || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+	if pod.Annotations[spot.AssignedAnnotation] == "" || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
 		return pod.Spec.Affinity
 	}
 	own := BeforeAssignment(pod, policy).Spec.Affinity.DeepCopy()
 	preferred := &own.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	*preferred = slices.DeleteFunc(*preferred, func(t v1.PreferredSchedulingTerm) bool {
-		ofFloor := word != decision.AssignedAny.String() && !PrefersSpot(&t.Preference, policy)
-		return (t.Weight == 1 || ofFloor) && len(t.Preference.MatchFields) == 0 &&
+		return len(t.Preference.MatchFields) == 0 &&
 			!slices.ContainsFunc(t.Preference.MatchExpressions, func(e v1.NodeSelectorRequirement) bool { return !isCapacityLabel(policy, e.Key) })
 	})
 	return own

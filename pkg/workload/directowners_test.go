@@ -57,6 +57,9 @@ func TestPodsOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := test.caches
+			for _, pod := range test.others { // of one template
+				delete(pod.Labels, "app")
+			}
 			for _, pod := range append(test.own, test.others...) {
 				all = append(all, pod)
 			}

@@ -3,6 +3,7 @@ package workload
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,21 +77,25 @@ func RevisionOf(pod *v1.Pod) OwnerKey {
 		} else if isSupportedKind(ref) {
 			return key
 		}
-		key.Role = roleOf(pod)
+		key.Role = roleOf(pod, key.Group)
 		return key
 	}
 	return OwnerKey{Namespace: pod.Namespace, Kind: "Pod", UID: pod.UID}
 }
 
 // roleOf returns the role of a pod under a controller of an unsupported kind, which may create pods
-// from several templates: the values of the pod's role labels, and its own settings. It depends
-// only on the pod, so every program groups the pods in the same way. Valid settings are short.
-func roleOf(pod *v1.Pod) string {
+// from several templates: the values of the pod's role labels, what shows its template if the
+// controller is unknown, and its own settings. It depends only on the pod, so every program groups
+// the pods in the same way. Valid settings are short.
+func roleOf(pod *v1.Pod, group string) string {
 	parts := make([]string, 0, 8) // on the stack
-	for _, label := range providers.RoleLabels {
-		if value := pod.Labels[label]; value != "" && !slices.Contains(parts, value) {
-			parts = append(parts, value)
+	for i := range providers.PodOwners {
+		for _, label := range providers.PodOwners[i].Roles {
+			parts = appendNew(parts, pod.Labels[label])
 		}
+	}
+	if !hasKnownOwner(pod, group) || pod.Labels[providers.VirtualNamespaceLabel] != "" {
+		parts = appendNew(parts, short(strings.Join(templateOf(pod), ", ")))
 	}
 	for i := range decision.Settings {
 		key := decision.Settings[i].Annotation
@@ -99,6 +104,69 @@ func roleOf(pod *v1.Pod) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+func appendNew(parts []string, part string) []string {
+	if part == "" || slices.Contains(parts, part) {
+		return parts
+	}
+	return append(parts, part)
+}
+
+// hasKnownOwner reports whether providers.PodOwners describes the pod's controller or its labels.
+func hasKnownOwner(pod *v1.Pod, group string) bool {
+	return slices.ContainsFunc(providers.PodOwners, func(owner providers.PodOwner) bool {
+		return owner.Group != "" && (owner.Group == group ||
+			slices.ContainsFunc(owner.Roles, func(label string) bool { return pod.Labels[label] != "" }))
+	})
+}
+
+// templateOf returns texts that are equal for pods of one template, and usually differ for other
+// pods: values of labels, and the names of containers and images. Updates in place change only tags
+// of images.
+func templateOf(pod *v1.Pod) (texts []string) {
+	for label, value := range pod.Labels {
+		if (slices.Contains(providers.TemplateLabels, label) || strings.HasPrefix(label, providers.RenamedLabelPrefix)) && !ofOnePod(pod, value) {
+			texts = appendNew(texts, value)
+		}
+	}
+	slices.Sort(texts)
+	for i := range pod.Spec.Containers {
+		image := pod.Spec.Containers[i].Image
+		image, _, _ = strings.Cut(strings.ReplaceAll(image[strings.LastIndexByte(image, '/')+1:], "@", ":"), ":")
+		texts = appendNew(appendNew(texts, pod.Spec.Containers[i].Name), image)
+	}
+	return texts
+}
+
+// ofOnePod reports whether the value of a label is the pod's name or index.
+func ofOnePod(pod *v1.Pod, value string) bool {
+	_, err := strconv.Atoi(value)
+	return err == nil || value == pod.Name || strings.HasPrefix(pod.Name, value+providers.VirtualNameSeparator)
+}
+
+// Unlike returns the controllers of unknown kinds whose pods are mostly different from each other,
+// so that they may be no equal replicas. The keys have no role. Copies of a vcluster are known.
+func Unlike(pods []*v1.Pod) map[OwnerKey]bool {
+	alike, unlike := map[OwnerKey]map[string]int{}, map[OwnerKey]bool{}
+	for _, pod := range pods {
+		key := RevisionOf(pod)
+		if !Counts(pod) || !HasUnsupportedController(pod) || hasKnownOwner(pod, key.Group) || pod.Labels[providers.VirtualNamespaceLabel] != "" {
+			continue
+		}
+		if key.Role = ""; alike[key] == nil {
+			alike[key] = map[string]int{}
+		}
+		labels := maps.Clone(pod.Labels)
+		maps.DeleteFunc(labels, func(_, value string) bool { return ofOnePod(pod, value) })
+		alike[key][fmt.Sprint(labels, templateOf(pod))]++ // Sprint sorts the labels
+	}
+	for key, groups := range alike {
+		all := len(groups)
+		maps.DeleteFunc(groups, func(_ string, pods int) bool { return pods > 1 })
+		unlike[key] = all > 1 && 2*len(groups) > all
+	}
+	return unlike
 }
 
 // directKind returns the kind of the pod's group if its controller did not create the pod as a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
@@ -33,6 +35,8 @@ type Subject struct {
 	// WorkloadKey identifies the object with the replica count and the annotations. It equals
 	// RevisionKey if that is the same object.
 	WorkloadKey OwnerKey
+	// GroupsKey is the key of the StatefulSet of the leaders if Workload.Groups is set; else zero.
+	GroupsKey OwnerKey
 	// RevisionNumber is the number of the ReplicaSet in its workload (see function RevisionNumber);
 	// 0 for workloads without revisions.
 	RevisionNumber int64
@@ -238,7 +242,7 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
 		objects, err = o.replicaSet(pod.Namespace, ref, s)
 	case isKind(ref, appsv1.GroupName, "StatefulSet"):
-		objects, err = o.statefulSet(pod, ref, w)
+		objects, err = o.statefulSet(pod, ref, s)
 	case isKind(ref, v1.GroupName, "ReplicationController"):
 		var rc *v1.ReplicationController
 		if rc, err = getController(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil {
@@ -251,7 +255,9 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 		var job *batchv1.Job
 		if job, err = getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			w.Annotations, w.Desired = job.Annotations, jobDesired(job)
-			w.Batch, w.IgnoresDisruptions = batchOf(job)
+			if w.Batch, w.IgnoresDisruptions = batchOf(job); w.Batch == decision.NotRetriable && mayBeRestarted(job) {
+				w.Batch = decision.MaybeRetriable
+			}
 			objects.Template = &job.Spec.Template.Spec
 		}
 	case IsDeployment(ref):
@@ -295,11 +301,12 @@ func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Sub
 	return objects, nil
 }
 
-func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decision.Workload) (objects Objects, err error) {
+func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, s *Subject) (objects Objects, err error) {
 	set, err := getController(o.statefulSets.StatefulSets(pod.Namespace).Get, pod.Namespace, ref)
 	if err != nil {
 		return objects, err
 	}
+	w := &s.Pod.Workload
 	objects.StatefulSet, objects.Template = set, &set.Spec.Template.Spec
 	w.Annotations, w.Desired, w.Ordered = set.Annotations, Replicas(set.Spec.Replicas), true
 	w.BlocksLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
@@ -307,7 +314,22 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 	if set.Spec.Ordinals != nil {
 		w.Ordinal -= int(set.Spec.Ordinals.Start)
 	}
+	if leader := metav1.GetControllerOfNoCopy(set); leader != nil && isKind(leader, v1.GroupName, "Pod") {
+		o.joinGroup(leader.Name, s)
+	}
 	return objects, nil
+}
+
+// joinGroup sets the group of a pod of a StatefulSet that a leader controls, as in a LeaderWorkerSet.
+// Without a StatefulSet of the leader the pod has no group.
+func (o *Owners) joinGroup(leader string, s *Subject) {
+	name := leader[:max(strings.LastIndexByte(leader, '-'), 0)]
+	leaders, err := o.statefulSets.StatefulSets(s.Namespace).Get(name)
+	if w := &s.Pod.Workload; err == nil && ordinalOf(leader, name) >= 0 {
+		w.Groups, w.Group = Replicas(leaders.Spec.Replicas), ordinalOf(leader, name)
+		w.Annotations = leaders.Annotations // one floor for all groups and their leaders
+		s.GroupsKey, _ = ControllerKey(leaders)
+	}
 }
 
 // HasUnsupportedController reports whether the pod's controller is of an unsupported kind, or did
@@ -382,6 +404,13 @@ func batchOf(job *batchv1.Job) (batch decision.Batch, ignored bool) {
 		return decision.NotRetriable, false
 	}
 	return decision.Retriable, false
+}
+
+// mayBeRestarted reports whether the controller of the Job may start it again after it failed.
+func mayBeRestarted(job *batchv1.Job) bool {
+	ref := metav1.GetControllerOfNoCopy(job)
+	restarts := func(o providers.PodOwner) bool { return o.RestartsJobs && o.Group == groupOf(ref) }
+	return ref != nil && slices.ContainsFunc(providers.PodOwners, restarts)
 }
 
 // onDisruption reports whether the rule applies to pods that a reclaim or a drain removes.

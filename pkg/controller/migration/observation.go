@@ -170,7 +170,7 @@ func (p *planner) isRecreated(o *observation) bool {
 // irreplaceable reports whether no controller creates another pod for a live pod. The pod has no
 // controller, or it belongs to a Job that fails with the loss of a pod.
 func irreplaceable(pod *snapshot.Pod) bool {
-	return metav1.GetControllerOfNoCopy(pod) == nil || pod.Subject != nil && pod.Subject.Workload.Batch == decision.NotRetriable
+	return metav1.GetControllerOfNoCopy(pod) == nil || pod.Subject != nil && pod.Subject.Workload.Batch >= decision.NotRetriable
 }
 
 // lowerOrdinalUnready reports whether the pod belongs to an ordered StatefulSet in which a pod with

@@ -65,7 +65,7 @@ func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 // provision, it moves a pod for which an autoscaler can provision a node.
 func (r *round) oneToOnDemand(w *snapshot.Workload, reason migration.Reason, candidates func(*snapshot.Workload) []*snapshot.Pod,
 	provision bool) {
-	if r.moved[w.Key] || provision && !r.gating {
+	if r.moved[unitOf(w)] || provision && !r.gating {
 		return
 	}
 	pods, o := candidates(w), Obstacle{}

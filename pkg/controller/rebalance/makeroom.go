@@ -155,7 +155,7 @@ func (c *roomPlanner) makeRoomFor(waiting *snapshot.Pod) {
 			continue
 		}
 		for _, p := range best {
-			if c.limitReached() || c.moved[p.Workload.Key] {
+			if c.limitReached() || c.moved[unitOf(p.Workload)] {
 				continue // it moves in a later round
 			}
 			c.addMoveToSpot(p, migration.MakeRoom, to[p], pools[to[p].Facts.Pool])
@@ -193,7 +193,7 @@ func (c *roomPlanner) spotPlacements(pods []*snapshot.Pod, pools map[decision.Po
 // returns none if all candidates together are not enough.
 func (c *roomPlanner) podsToMove(node *onDemandNode, waiting *snapshot.Pod, demand *simulation.Demand) []*snapshot.Pod {
 	candidates := slices.DeleteFunc(slices.Clone(node.Pods), func(p *snapshot.Pod) bool {
-		return p.Revision == nil || !p.Live() || inFloor(p) || !othersReady(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] ||
+		return p.Revision == nil || !p.Live() || inFloor(p) || !othersReady(p) || !c.mayBecomeSpot(p) || c.moved[unitOf(p.Workload)] ||
 			!workload.MayDisrupt(p.Pod, c.now) || c.movableReplicas(p.Workload, waiting.Workload) == 0
 	})
 	c.sortCandidates(candidates)

@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
@@ -77,14 +78,14 @@ func (p *Planner) Explain(s *snapshot.Snapshot, room Room, began time.Time) map[
 		} {
 			o, noted := r.obstacles[Shortfall{w.Key, reason}]
 			switch {
-			case noted && r.moved[w.Key]: // to a node that an autoscaler adds, or for another reason
+			case noted && r.moved[unitOf(w)]: // to a node that an autoscaler adds, or for another reason
 				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: Planned}
 			case reason == migration.ReturnToSpot && o.Cause == Interrupted && calm.After(o.Until): // no pool is calm when the pause ends
 				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: NotCalm, Until: calm}
 			case shortfall(w, reason) == 0 || noted:
 			case !isEnabled:
 				r.note(w, reason, Obstacle{Cause: SwitchedOff, Detail: "rebalance." + switches[reason]})
-			case r.moved[w.Key]:
+			case r.moved[unitOf(w)]:
 				r.note(w, reason, Obstacle{Cause: Planned})
 			case r.limitReached():
 				r.note(w, reason, Obstacle{Cause: LimitReached})
@@ -113,9 +114,12 @@ func (r *round) note(w *snapshot.Workload, reason migration.Reason, o Obstacle) 
 // obstacle returns why no pod of the workload may be moved. ignoreUnavailable permits waiting and
 // missing pods: the move makes room for them, or unavailableTooLong applies to them.
 func (r *round) obstacle(w *snapshot.Workload, ignoreUnavailable bool) Obstacle {
-	pods := r.transitions[w.Key]
+	pods, unit := r.transitions[w.Key], r.units[unitOf(w)]
 	if ignoreUnavailable {
 		pods.Waiting, pods.Missing = 0, 0
+	}
+	inTransition := func(other *snapshot.Workload) bool {
+		return other != w && r.transitions[other.Key] != (snapshot.PodsInTransition{})
 	}
 	switch {
 	case !w.InScope || r.settings.Selects != nil && !r.settings.Selects(w.Namespace):
@@ -124,15 +128,15 @@ func (r *round) obstacle(w *snapshot.Workload, ignoreUnavailable bool) Obstacle 
 		return Obstacle{Cause: NotRecreated}
 	case w.KeepsScheduler && !(r.gating && r.gatesReplacements(w)):
 		return Obstacle{Cause: NotGated}
-	case r.moved[w.Key]:
+	case r.moved[unitOf(w)]:
 		return Obstacle{Cause: Planned}
-	case pods != (snapshot.PodsInTransition{}):
+	case pods != (snapshot.PodsInTransition{}) || slices.ContainsFunc(unit, inTransition):
 		return Obstacle{Cause: Unsettled}
 	}
 	if o := r.pause(w, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration); o.Cause != "" {
 		return o
 	}
-	if r.starting(w) {
+	if slices.ContainsFunc(unit, r.starting) {
 		return Obstacle{Cause: Starting}
 	}
 	return Obstacle{}

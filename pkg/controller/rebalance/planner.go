@@ -111,7 +111,10 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 // plan plans a round. It adds to obstacles, unless it is nil, why workloads are not moved.
 func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]Obstacle) *round {
 	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(), obstacles: obstacles,
-		attempted: map[types.UID]*snapshot.Pod{}, moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}}
+		attempted: map[types.UID]*snapshot.Pod{}, moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}, units: map[workload.OwnerKey][]*snapshot.Workload{}}
+	for _, w := range s.Workloads {
+		r.units[unitOf(w)] = append(r.units[unitOf(w)], w)
+	}
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
 		p.load(p.settings.Memory)
@@ -152,8 +155,10 @@ type round struct {
 	inProgress int
 	// attempted contains the pods of the attempts of earlier rounds; nil if they are gone.
 	attempted map[types.UID]*snapshot.Pod
-	moved     map[workload.OwnerKey]bool
-	moves     []migration.Move
+	// units contains the workloads by unitOf, and moved the units that a move of this round concerns.
+	units map[workload.OwnerKey][]*snapshot.Workload
+	moved map[workload.OwnerKey]bool
+	moves []migration.Move
 	// limited contains moves that limits refuse, for reports. They use none of MaxMoves.
 	limited []migration.Move
 	// placements has the future nodes of leaving pods' replacements and of waiting pods. nil means
@@ -224,7 +229,7 @@ func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires dec
 			shortfallBefore: shortfall(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
 	}
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
-	r.moved[w.Key], r.placements[pod] = true, to
+	r.moved[unitOf(w)], r.placements[pod] = true, to
 }
 
 // candidates returns the suitable pods of revisions on nodes of a capacity type that may be moved,
@@ -290,6 +295,10 @@ func (r *round) sortCandidates(pods []*snapshot.Pod) {
 		pods[i], byCost[p.Workload.Key] = own[0], own[1:]
 	}
 }
+
+// unitOf returns the key of the workloads that have one move at a time: the leaders of groups and
+// all groups, because a move restarts its whole group.
+func unitOf(w *snapshot.Workload) workload.OwnerKey { return cmp.Or(w.GroupsKey, w.Key) }
 
 // inFloor reports whether the pod is one of the ordinals that make up its StatefulSet's floor.
 // Ordinals below the first ordinal of the StatefulSet count too.

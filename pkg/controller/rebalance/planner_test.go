@@ -19,6 +19,13 @@ func noOverflow(s *decision.WorkloadSettings) { s.Overflow = decision.NeverOverf
 
 func TestFirstRound(t *testing.T) {
 	nothing := func(*world) {}
+	groups := []string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset g 3 o o o min=1", "statefulset g-0 2 o o min=0", "statefulset g-1 2 o o min=0"}
+	joined := func(change func(*world)) func(*world) {
+		return func(w *world) {
+			w.workload("g-0").leaders, w.workload("g-1").leaders = "g", "g"
+			change(w)
+		}
+	}
 	cases := map[string]struct {
 		lines  []string
 		change func(*world)
@@ -149,6 +156,11 @@ func TestFirstRound(t *testing.T) {
 		"return: not to a node with an advisory signal": {[]string{"node o on-demand cpu=3", "node s spot cpu=4", "deployment web 3 o o o min=1"},
 			func(w *world) { w.node("s").facts.Signal = decision.Advisory }, nil},
 		"return: the ordinals beyond the floor": {[]string{"node o on-demand cpu=4", "node s spot cpu=9", "statefulset db 3 o o o min=2"}, nothing, []string{"db-2 return-to-spot"}},
+		"return: one group at a time":           {groups, joined(nothing), []string{"g-1 return-to-spot"}},
+		"return: not while a leader is starting": {groups,
+			joined(func(w *world) { w.pod("g-2").unready, w.pod("g-2").created = true, start }), nil},
+		"return: not while a pod of another group waits": {groups, joined(func(w *world) { w.pod("g-1-1").node = nil }), nil},
+		"return: StatefulSets that are no groups":        {groups, nothing, []string{"g-1 return-to-spot", "g-0-0 return-to-spot", "g-1-0 return-to-spot"}},
 		"return: another ordinal if the first does not fit": {[]string{"node o on-demand cpu=6", "node s spot cpu=1", "statefulset db 3 o o o min=1"},
 			func(w *world) { w.pod("db-1").slots = 3 }, []string{"db-2 return-to-spot"}},
 		"return: at most MaxMoves": {[]string{"node o on-demand cpu=20", "node s spot cpu=20",

@@ -63,6 +63,7 @@ type testWorkload struct {
 	uncreated      int32 // pods that the first ReplicaSet has not created yet
 	unmanaged      bool
 	template       string                           // the revision of a StatefulSet
+	leaders        string                           // the workload of the leaders, if its pods are a group
 	settings       func(*decision.WorkloadSettings) // changes the settings; nil for no change
 }
 
@@ -224,6 +225,9 @@ func (w *world) snapshot() *snapshot.Snapshot {
 			Key: workload.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, InScope: !work.unmanaged,
 			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut, KeepsScheduler: work.keepsScheduler,
 			Settings: decision.WorkloadSettings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
+		}
+		if work.leaders != "" {
+			object.GroupsKey = workload.OwnerKey{Namespace: "shop", Kind: "StatefulSet", UID: types.UID(work.leaders)}
 		}
 		if work.settings != nil {
 			work.settings(&object.Settings)

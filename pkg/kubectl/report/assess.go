@@ -160,7 +160,7 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 	base := candidate{
 		View: v, priced: priced, spot: spot, onDemand: onDemand,
 		fitsSpot: simulation.FitsAnyNode(spot), fitsOnDemand: simulation.FitsAnyNode(onDemand),
-		hidden: gating.HiddenNode(v.Policy, v.Gating.Labels, v.Snapshot.Nodes),
+		hidden: gating.HiddenNode(v.Policy, v.Gating.Labels, v.Snapshot.Nodes), doubts: v.doubts(),
 	}
 	included := func(namespace string) bool { return system || namespace != metav1.NamespaceSystem }
 	for _, p := range v.Snapshot.Pods {

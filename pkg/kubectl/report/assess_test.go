@@ -154,6 +154,11 @@ func TestAssessClasses(t *testing.T) {
 				job.Spec.BackoffLimit = new(int32(0))
 			}
 		}, nil, report.NotForSpot, "the Job fails if it loses a pod", 1, ""},
+		"a Job that its controller may restart": {"job web 1 od by=jobset.x-k8s.io/v1alpha2/JobSet/train", func(object runtime.Object) {
+			if job, ok := object.(*batchv1.Job); ok {
+				job.Spec.BackoffLimit = new(int32(0))
+			}
+		}, nil, report.NotChecked, "unknown whether its controller starts it again", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := assess(t, nodes+test.cluster, test.edit, test.more...)

@@ -30,6 +30,7 @@ type candidate struct {
 	spot, onDemand         []*snapshot.Node
 	fitsSpot, fitsOnDemand func(*snapshot.Pod) bool
 	hidden                 *v1.Node // gating.HiddenNode
+	doubts                 func(*snapshot.Workload) []string
 
 	w        *snapshot.Workload
 	p        *snapshot.Pod // of the newest revision
@@ -101,7 +102,7 @@ func (c *candidate) classify() {
 	case c.isInfrastructure():
 		c.Class = Infrastructure
 	case c.w.InScope:
-		c.Class, c.Reasons = OptedIn, c.obstacles
+		c.Class, c.Reasons = OptedIn, slices.Concat(c.obstacles, c.doubts(c.w))
 	case len(c.obstacles) > 0:
 		c.Class, c.Reasons = NotForSpot, c.obstacles
 	case len(c.unknown) > 0:
@@ -145,6 +146,7 @@ func (c *candidate) findObstacles() {
 }
 
 func (c *candidate) findUnknown(staysOnDemand bool) {
+	c.unknown = c.doubts(c.w)
 	if c.subject.Workload.Batch == decision.NotBatch && len(c.pods) < c.w.Desired {
 		add(&c.unknown, "%d of its %d pods are known", len(c.pods), c.w.Desired)
 	}

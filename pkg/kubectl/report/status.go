@@ -43,7 +43,8 @@ const (
 	AtRisk State = "AtRisk"
 	// Surplus means that replicas beyond the floor run on on-demand and could be on spot.
 	Surplus State = "Surplus"
-	// Unknown means that nodes could not be read, so it is unknown whether the floor is met.
+	// Unknown means that nodes could not be read, so it is unknown whether the floor is met, or that
+	// it is unknown whether what survives suffices: see View.doubts.
 	Unknown State = "Unknown"
 	// OK means that no other state applies.
 	OK State = "OK"
@@ -87,7 +88,7 @@ func (v *View) Statuses() (all []Status, others int) {
 	for _, pod := range v.TemplatePods {
 		templates[ownerOf(pod)] = pod
 	}
-	transitions, obstacles, maySpot := v.Snapshot.PodsInTransition(), v.obstacles(), v.maySpot()
+	transitions, obstacles, maySpot, doubts := v.Snapshot.PodsInTransition(), v.obstacles(), v.maySpot(), v.doubts()
 	hidden := sync.OnceValue(func() *v1.Node { return gating.HiddenNode(v.Policy, v.Gating.Labels, v.Snapshot.Nodes) })
 	for _, w := range v.Snapshot.Workloads {
 		template := templates[refOf(w)]
@@ -104,6 +105,9 @@ func (v *View) Statuses() (all []Status, others int) {
 		if _, n := surplusOf(w, maySpot); n > 0 { // after the annotations that have no effect, because it waits anyway
 			s.note(Surplus, "%s beyond the floor of %d on on-demand could be on spot%s", Count(n, "replica", "replicas"), w.Floor,
 				v.awaited(obstacles, w, migration.ReturnToSpot))
+		}
+		for _, doubt := range doubts(w) {
+			s.note(Unknown, "%s", doubt)
 		}
 		if w.KeepsScheduler {
 			s.noteKept(v, w, hidden())
@@ -241,6 +245,26 @@ func (v *View) status(w *snapshot.Workload, transition snapshot.PodsInTransition
 		s.Reasons = append(s.Reasons, v.ignoredOf(newest, origins, invalid)...)
 	}
 	return s
+}
+
+// doubts returns a function that returns why the replicas that survive may not suffice, although
+// they meet the floor.
+func (v *View) doubts() func(*snapshot.Workload) []string {
+	var pods []*v1.Pod
+	for _, p := range v.Snapshot.Pods {
+		pods = append(pods, p.Pod)
+	}
+	unlike := workload.Unlike(pods)
+	return func(w *snapshot.Workload) (doubts []string) {
+		key := w.Key
+		if key.Role = ""; unlike[key] {
+			doubts = append(doubts, "its pods differ from each other: unknown whether they are equal replicas")
+		}
+		if w.CountPods(func(p *snapshot.Pod) bool { return p.Subject.Pod.Workload.Batch == decision.MaybeRetriable }) > 0 {
+			doubts = append(doubts, "the Job fails if it loses a pod: unknown whether its controller starts it again (failurePolicy)")
+		}
+		return doubts
+	}
 }
 
 // place sets what depends on nodes, unless they are unknown.
