@@ -106,9 +106,9 @@ func TestWebhookCleansCopies(t *testing.T) {
 	for name, test := range map[string]struct{ marks, labels, affinity, want string }{
 		"required":  {`"assigned":"on-demand: x"`, "", affinity(own+","+notSpot, ""), `affinity=` + affinity(own, "") + ` -assigned`},
 		"only that": {`"assigned":"spot: x"`, "", affinity(isSpot, ""), `affinity={"nodeAffinity":{}} -assigned`},
-		"preferred": {`"assigned":"any: x"`, "", affinity(own, prefers(50, isSpot)+","+prefers(1, isSpot)), `affinity=` + affinity(own, prefers(50, isSpot)) + ` -assigned`},
+		"preferred": {`"assigned":"any: x"`, "", affinity(own, prefers(50, isSpot)+","+prefers(1, isSpot)), `affinity=` + affinity(own, "") + ` -assigned`},
 		"floor preferred": {`"assigned":"on-demand: x"`, "", affinity("", prefers(50, isSpot)+","+prefers(51, notSpot)+","+prefers(1, own)),
-			`affinity=` + affinity("", prefers(50, isSpot)+","+prefers(1, own)) + ` -assigned`},
+			`affinity=` + affinity("", prefers(1, own)) + ` -assigned`},
 		"nothing assigned": {`"granted":"fallback u"`, "", affinity(notSpot, ""), `-granted`},
 		"released":         {`"released":"{\"pod\":\"x\",\"hash\":\"5d9f\"}"`, `"pod-template-hash":"released"`, "null", `hash=5d9f -released`},
 		"restored":         {`"released":"{\"pod\":\"x\",\"hash\":\"5d9f\"}"`, `"pod-template-hash":"5d9f"`, "null", `-released`},

@@ -158,6 +158,10 @@ func TestListFails(t *testing.T) {
 			http.Error(w, "etcd is unavailable", http.StatusInternalServerError)
 			return
 		}
+		if strings.HasSuffix(r.URL.Path, "/nodepools") {
+			http.NotFound(w, r)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, "{}")
 	}))

@@ -172,8 +172,8 @@ func TestNoFallbackOfAHeal(t *testing.T) {
 		w.nodes(spotNode("spot"))
 		w.addPods("spot", podOf("sibling", by("ReplicaSet", "web-1")))
 		released := podOf("released")
-		released.Annotations = map[string]string{spot.ReleasedAnnotation: fmt.Sprintf(`{"replicaSet":"web-1","replicaSetUID":%q,"hash":"1","reason":%q,"at":%q}`,
-			by("ReplicaSet", "web-1").UID, reason, w.clock.Now().Format(time.RFC3339))}
+		released.Annotations = map[string]string{spot.ReleasedAnnotation: fmt.Sprintf(`{"pod":%q,"replicaSet":"web-1","replicaSetUID":%q,"hash":"1","reason":%q,"at":%q}`,
+			released.UID, by("ReplicaSet", "web-1").UID, reason, w.clock.Now().Format(time.RFC3339))}
 		w.seen(released)
 		pod := web("p")
 		w.plugin.waiting.AddUnschedulable(pod, placement.Wait{})
