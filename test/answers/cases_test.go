@@ -231,12 +231,12 @@ func cases() map[string]scenario {
 		"an executor, whose group does not include its driver": {
 			objects: objects(nodes, podOf(by("Pod", "driver"), "e", on("sp"))),
 			pod:     podOf(by("Pod", "driver"), "x"),
-			want:    answers{"od": "", "sp": usedUp(1, 1, "driver")}, first: []string{"od"},
+			want:    answers{"od": "", "sp": usedUp(1, 1, "driver (c, i)")}, first: []string{"od"},
 		},
 		"a pod that a Deployment controls without a ReplicaSet": {
 			objects: objects(nodes, web(3, "sp"), podOf(by("Deployment", "web"), "t", on("sp"))),
 			pod:     podOf(by("Deployment", "web"), "x"),
-			want:    answers{"od": "", "sp": usedUp(1, 1, "web")}, first: []string{"od"},
+			want:    answers{"od": "", "sp": usedUp(1, 1, "web (c, i)")}, first: []string{"od"},
 		},
 		"a ReplicationController": {
 			objects: objects(nodes,

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
@@ -70,7 +71,7 @@ func (r *surgeRules) permanentObstacle(pod *snapshot.Pod) string {
 	if workload.Deployment != nil {
 		annotations = workload.Deployment.Annotations
 	}
-	hash, ok := rs.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey]
+	hash, ok := ptr.Deref(rs.Spec.Selector, metav1.LabelSelector{}).MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey]
 	switch {
 	case !ok || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != hash:
 		return "its ReplicaSet does not select by " + appsv1.DefaultDeploymentUniqueLabelKey
