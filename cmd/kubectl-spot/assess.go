@@ -213,9 +213,9 @@ func (o *options) printSummary(a *report.Assessment) {
 		a.Prices, o.source.Policy.Name, a.Mode, report.ModeKeepScheduler)
 }
 
-// printPatches prints a shell script that makes the workloads opt in, one after the other. A command
-// is a comment if something should change first. All texts from the cluster are in comments without line breaks, or
-// are names that the API server and lister.Load have checked.
+// printPatches prints a shell script that makes the workloads opt in, one after the other. A
+// command is a comment if something should change first. All texts from the cluster are in comments
+// without line breaks, or are names that the API server and lister.Load have checked.
 func printPatches(out io.Writer, a *report.Assessment) error {
 	printed := map[string]bool{} // several Jobs may have one CronJob
 	var script strings.Builder

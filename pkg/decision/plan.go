@@ -102,11 +102,11 @@ type Pod struct {
 }
 
 // OutdatedOwner returns why the known state of the pod's workload must be older than the pod, or ""
-// if it need not be. An orphan was restored before its owner, or outlives it. No controller creates more pods than replicas, or an ordinal beyond the last.
-// Such a pod was created after the workload was scaled up, or will be deleted after a scale-down.
-// With a floor computed from too few replicas the pod would stay on on-demand for its lifetime, or
-// an ordinal of the floor would run on spot. The pods of a Job prove nothing: they end before the
-// Job's status shows it.
+// if it need not be. An orphan was restored before its owner, or outlives it. No controller creates
+// more pods than replicas, or an ordinal beyond the last. Such a pod was created after the workload
+// was scaled up, or will be deleted after a scale-down. With a floor computed from too few replicas
+// the pod would stay on on-demand for its lifetime, or an ordinal of the floor would run on spot.
+// The pods of a Job prove nothing: they end before the Job's status shows it.
 func (p *Pod) OutdatedOwner(settings WorkloadSettings, placed PlacedPods) string {
 	w := &p.Workload
 	switch {

@@ -92,8 +92,8 @@ func exclusive(r *v1.NodeSelectorRequirement) {
 	}
 }
 
-// devices matches the families of instances (of AWS, Azure and Google Cloud) that have the resources
-// of a domain. Karpenter adds no node for a resource of another domain.
+// devices matches the families of instances (of AWS, Azure and Google Cloud) that have the
+// resources of a domain. Karpenter adds no node for a resource of another domain.
 var devices = map[string]*regexp.Regexp{
 	"nvidia.com":        regexp.MustCompile("(?i)^(standard_)?[gpan]"),
 	"amd.com":           regexp.MustCompile("(?i)^(standard_)?[gn]"),

@@ -39,8 +39,8 @@ var PodOwners = []PodOwner{
 var TemplateLabels = []string{VirtualNamespaceLabel, "app", "k8s-app", "app.kubernetes.io/name", "name", "component", "tier",
 	"pod-template-hash", "controller-revision-hash", "batch.kubernetes.io/job-name"}
 
-// A vcluster copies pods, as NAME-x-NAMESPACE-x-VCLUSTER, and renames some of their labels (vcluster
-// pkg/util/translate). Its Service or StatefulSet controls all copies.
+// A vcluster copies pods, as NAME-x-NAMESPACE-x-VCLUSTER, and renames some of their labels
+// (vcluster pkg/util/translate). Its Service or StatefulSet controls all copies.
 const (
 	VirtualNamespaceLabel = "vcluster.loft.sh/namespace"
 	RenamedLabelPrefix    = "vcluster.loft.sh/label-"

@@ -52,7 +52,8 @@ type nodeKind struct {
 	seen time.Time
 }
 
-// refusal is a report that no node is added for the pods of a revision that require a capacity type.
+// refusal is a report that no node is added for the pods of a revision that require a capacity
+// type.
 type refusal struct {
 	Revision workload.OwnerKey
 	Requires decision.AssignedCapacity
@@ -328,8 +329,8 @@ func (f *Feasibility) poolAdds(p *snapshot.Pod, c *class, changes *changes, requ
 	})
 }
 
-// inZones returns the pool, and the pool limited to each zone that it requires, or in which nodes of
-// it exist or existed. The terms of a pod may admit only one of its zones.
+// inZones returns the pool, and the pool limited to each zone that it requires, or in which nodes
+// of it exist or existed. The terms of a pod may admit only one of its zones.
 func (f *Feasibility) inZones(pool providers.NodePool) []providers.NodePool {
 	zones, all := f.zones[pool.Name], slices.Clip(pool.Requirements)
 	for _, r := range all {

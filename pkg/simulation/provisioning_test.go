@@ -70,7 +70,8 @@ func TestFitsPools(t *testing.T) {
 	}
 }
 
-// A pod with GPUs fits no new on-demand node if only spot nodes have GPUs, and no pool may add others.
+// A pod with GPUs fits no new on-demand node if only spot nodes have GPUs, and no pool may add
+// others.
 func TestFitsDevices(t *testing.T) {
 	in := func(key string, values ...string) v1.NodeSelectorRequirement {
 		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: values}

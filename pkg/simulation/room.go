@@ -19,12 +19,12 @@ import (
 
 // Room simulates on which nodes the scheduler would still find room. For nodes it considers
 // capacity, taints, cordons, readiness and signals. For pods it considers what their successors
-// request, after LimitRanges (see snapshot.Pod.Successor), host ports, priority and preemption, node
-// selector and affinity, the reach and the other users of bound volumes, limits on attached volumes,
-// required pod affinity, required anti-affinity in both directions, and hard topology spread. For
-// pods of the profile it also considers the policy, as if no pod had waited. Room ignores resource
-// claims, gangs, and the filters of other schedulers. A move that depends on them may result in a
-// pending replacement.
+// request, after LimitRanges (see snapshot.Pod.Successor), host ports, priority and preemption,
+// node selector and affinity, the reach and the other users of bound volumes, limits on attached
+// volumes, required pod affinity, required anti-affinity in both directions, and hard topology
+// spread. For pods of the profile it also considers the policy, as if no pod had waited. Room
+// ignores resource claims, gangs, and the filters of other schedulers. A move that depends on them
+// may result in a pending replacement.
 //
 // A moved pod occupies its room until the pod is gone. Only a preempted pod frees its room, and
 // only if no node has room without preemption. Room is not safe for concurrent use. It is valid as

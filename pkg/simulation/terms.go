@@ -15,10 +15,11 @@ import (
 )
 
 // terms contains what the required affinity, anti-affinity and topology spread of a class of pods,
-// the anti-affinity of other pods, and the volumes that they use demand. nil means nothing. The semantics are the same as in the scheduler's plugins InterPodAffinity and
-// PodTopologySpread, except that the labels of namespaces are unknown. An affinity that selects
-// namespaces by label therefore never rejects a node. An anti-affinity that does so applies only to
-// the namespaces that it names.
+// the anti-affinity of other pods, and the volumes that they use demand. nil means nothing. The
+// semantics are the same as in the scheduler's plugins InterPodAffinity and PodTopologySpread,
+// except that the labels of namespaces are unknown. An affinity that selects namespaces by label
+// therefore never rejects a node. An anti-affinity that does so applies only to the namespaces that
+// it names.
 type terms struct {
 	// affinity contains the affinity terms, or nil if they cannot be evaluated. affinityCounts
 	// counts the pods that match all the terms, by the topology key of each term.
@@ -29,8 +30,8 @@ type terms struct {
 	// antiAffinityCounts counts, for each term, the pods that match that anti-affinity term.
 	antiAffinityCounts []*tally
 	spread             []*spread
-	// repelling counts, for each anti-affinity term of any pod that matches the pods of the class, the
-	// pods with that term. volumeNodes are as in snapshot.Index.
+	// repelling counts, for each anti-affinity term of any pod that matches the pods of the class,
+	// the pods with that term. volumeNodes are as in snapshot.Index.
 	repelling   []*tally
 	volumeNodes []int
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // countAttachments makes the volumes that a CSI driver can attach to a node a resource of the nodes
-// and of the requests of pods, by driver. A driver without a limit on a node attaches any number, as
-// in the scheduler's plugin NodeVolumeLimits. Unlike there, a volume counts for each of its pods.
+// and of the requests of pods, by driver. A driver without a limit on a node attaches any number,
+// as in the scheduler's plugin NodeVolumeLimits. Unlike there, a volume counts for each of its
+// pods.
 func (r *Reader) countAttachments(s *Snapshot, nodeOf map[string]*Node) {
 	unlimited := v1.ResourceList{}
 	for _, csi := range All(r.factory.Storage().V1().CSINodes().Lister()) {

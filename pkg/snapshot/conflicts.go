@@ -9,16 +9,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// AntiAffinity is a required anti-affinity term, and the pods that have it, in one namespace. A term
-// that selects namespaces by their labels applies only to the namespaces that it names.
+// AntiAffinity is a required anti-affinity term, and the pods that have it, in one namespace. A
+// term that selects namespaces by their labels applies only to the namespaces that it names.
 type AntiAffinity struct {
 	fwk.AffinityTerm
 	Namespace string
 	Pods      map[*Pod]bool
 }
 
-// AntiAffinities returns the required anti-affinity terms that match p: the scheduler places p in no
-// topology domain of the other pods that have them.
+// AntiAffinities returns the required anti-affinity terms that match p: the scheduler places p in
+// no topology domain of the other pods that have them.
 func (x *Index) AntiAffinities(p *Pod) (all []*AntiAffinity) {
 	if x.antiAffinities == nil {
 		x.readAntiAffinities()

@@ -9,10 +9,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
-// withLimitRanges returns what the LimitRanges of its namespace make of a new pod with the template,
-// as the admission plugin LimitRanger does: its containers get the requests and limits that they
-// lack. refused explains why the API server rejects the pod; "" if it does not. The template may be
-// nil, and is not changed. Ratios of limits to requests are ignored.
+// withLimitRanges returns what the LimitRanges of its namespace make of a new pod with the
+// template, as the admission plugin LimitRanger does: its containers get the requests and limits
+// that they lack. refused explains why the API server rejects the pod; "" if it does not. The
+// template may be nil, and is not changed. Ratios of limits to requests are ignored.
 func withLimitRanges(template *v1.PodSpec, ranges []*v1.LimitRange) (created *v1.PodSpec, refused string) {
 	if template == nil || len(ranges) == 0 {
 		return template, ""

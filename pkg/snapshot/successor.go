@@ -9,9 +9,9 @@ import (
 )
 
 // Successor returns what the pod that replaces p requests: for each resource, the larger of p's own
-// request and that of its owner's template, after LimitRanges. p may have been resized in place, or changed when it
-// was created. larger reports whether the template requests more than p. A pod that is not bound is
-// its own successor. The caller must not change needs.
+// request and that of its owner's template, after LimitRanges. p may have been resized in place, or
+// changed when it was created. larger reports whether the template requests more than p. A pod that
+// is not bound is its own successor. The caller must not change needs.
 func (p *Pod) Successor() (needs v1.ResourceList, larger bool) {
 	needs = p.Requests
 	template := p.template()

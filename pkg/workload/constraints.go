@@ -166,8 +166,9 @@ func NodeTerms(pod *v1.Pod) int {
 	return n
 }
 
-// NodeEvidence judges by the nodes that exist, and by the pools from which an autoscaler adds nodes,
-// whether the constraints of a pod admit only one capacity type. It is safe for concurrent use.
+// NodeEvidence judges by the nodes that exist, and by the pools from which an autoscaler adds
+// nodes, whether the constraints of a pod admit only one capacity type. It is safe for concurrent
+// use.
 type NodeEvidence struct {
 	// Pools may be nil. It must be set before the first judgement.
 	Pools  *Pools

@@ -320,8 +320,8 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, s *Subject
 	return objects, nil
 }
 
-// joinGroup sets the group of a pod of a StatefulSet that a leader controls, as in a LeaderWorkerSet.
-// Without a StatefulSet of the leader the pod has no group.
+// joinGroup sets the group of a pod of a StatefulSet that a leader controls, as in a
+// LeaderWorkerSet. Without a StatefulSet of the leader the pod has no group.
 func (o *Owners) joinGroup(leader string, s *Subject) {
 	name := leader[:max(strings.LastIndexByte(leader, '-'), 0)]
 	leaders, err := o.statefulSets.StatefulSets(s.Namespace).Get(name)

@@ -21,8 +21,8 @@ func RequestsOf(pod *v1.Pod) v1.ResourceList {
 	return requests
 }
 
-// ExtendedResources returns the names of the resources in the lists that not every node has, such as
-// GPUs and huge pages, in order.
+// ExtendedResources returns the names of the resources in the lists that not every node has, such
+// as GPUs and huge pages, in order.
 func ExtendedResources(lists ...v1.ResourceList) (names []v1.ResourceName) {
 	for _, list := range lists {
 		for name, quantity := range list {

@@ -127,8 +127,8 @@ func TestAssess(t *testing.T) {
 	}
 
 	// The script of -o patch contains a command for each workload except the Job, which cannot be
-	// patched, and the single replica if it does not run on spot. The commands that wait for a change
-	// are comments.
+	// patched, and the single replica if it does not run on spot. The commands that wait for a
+	// change are comments.
 	script := spot(t, controlPlane, "assess", "-n", namespace, "--scheduler-config", shippedConfig(), "-o", "patch").out
 	patched = func(name string) bool {
 		return strings.Contains(script, "kubectl patch "+strings.ToLower(shop[name].kind)+" "+name+" ")

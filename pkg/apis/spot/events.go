@@ -28,7 +28,8 @@ const (
 	// ReasonExempt (Normal, on the pod): the pod's own selector, affinity, volumes or extended
 	// resources admit only spot, so it runs there in spite of its floor.
 	//
-	// Remedy: remove the selector if this is not intended, or add on-demand nodes with the resource.
+	// Remedy: remove the selector if this is not intended, or add on-demand nodes with the
+	// resource.
 	ReasonExempt = "ExemptFromFloor"
 	// ReasonContradictoryLabels (Warning, on the node): the labels of the node contradict each
 	// other, or have only unknown values. It counts as spot.

@@ -105,8 +105,8 @@ const (
 	// later leaders. Who may write the Lease may also make another replica lead.
 	MemoryAnnotation = "spot-aware-scheduler.io/memory"
 	// GrantedAnnotation is GrantedFallback or GrantedRelief on a pod that may use any spot node,
-	// regardless of budget and cap, or GrantedExemption. The UID of the pod follows after a space: a
-	// copy of the pod has no grant. An admission policy lets only the controller write it later.
+	// regardless of budget and cap, or GrantedExemption. The UID of the pod follows after a space:
+	// a copy of the pod has no grant. An admission policy lets only the controller write it later.
 	GrantedAnnotation = "spot-aware-scheduler.io/granted"
 	// GrantedFallback means that a predecessor of the pod waited for fallbackAfter.
 	GrantedFallback = "fallback"

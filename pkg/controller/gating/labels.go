@@ -21,14 +21,14 @@ type Labels struct {
 	// notSpot are the expressions that a node that is not spot must match, as an autoscaler sees
 	// the node; never empty.
 	notSpot []v1.NodeSelectorRequirement
-	// spot has an expression for each provisioner. A spot node must match one. It is empty if no pod
-	// requires spot. Terms that a pod has get only the first one.
+	// spot has an expression for each provisioner. A spot node must match one. It is empty if no
+	// pod requires spot. Terms that a pod has get only the first one.
 	spot []v1.NodeSelectorRequirement
 }
 
-// NewLabels returns the expressions for the node labels keys, whose values policy defines. A pod that
-// requires spot may use the label spotKey, or a label of keys; if spotKey is empty, no pod requires
-// spot. The errors name the fields of the section gating.
+// NewLabels returns the expressions for the node labels keys, whose values policy defines. A pod
+// that requires spot may use the label spotKey, or a label of keys; if spotKey is empty, no pod
+// requires spot. The errors name the fields of the section gating.
 //
 // Only labels that the autoscaler itself sets may be named. If a NotIn expression names another
 // label, Karpenter invents a value for it and sets that on the node that it creates
@@ -253,8 +253,8 @@ func HiddenNode(policy *decision.Policy, keys []string, nodes []*snapshot.Node) 
 	return hidden
 }
 
-// mostMatching returns the expression of the key by which most nodes are not spot; none if no node is
-// by any.
+// mostMatching returns the expression of the key by which most nodes are not spot; none if no node
+// is by any.
 func mostMatching(policy *decision.Policy, keys []string, nodes []*v1.Node) (best []v1.NodeSelectorRequirement) {
 	most := 0
 	for _, key := range keys {
@@ -335,8 +335,8 @@ func withRequired(affinity *v1.Affinity, required []v1.NodeSelectorTerm) *v1.Nod
 // preference of the controller has at most: a user chooses how many preferences a pod has.
 const maxWeight, maxTerms = 100, 10
 
-// withPreferred returns the node affinity with a preference for each of the terms added, which has a
-// larger weight than the sum of the pod's own preferences: otherwise replicas start on the other
+// withPreferred returns the node affinity with a preference for each of the terms added, which has
+// a larger weight than the sum of the pod's own preferences: otherwise replicas start on the other
 // capacity type, and the controller has to move them. affinity, which may be nil, is not modified.
 func withPreferred(affinity *v1.Affinity, terms []v1.NodeSelectorTerm) *v1.NodeAffinity {
 	result := nodeAffinity(affinity)

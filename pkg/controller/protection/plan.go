@@ -75,8 +75,8 @@ type Refusal struct {
 // restart of the controller, these pods wait for ReplacementTimeout again.
 type Planner struct {
 	settings Settings
-	// waitingSince contains the protected pods on draining nodes, with the time since when they wait.
-	// Released pods are included.
+	// waitingSince contains the protected pods on draining nodes, with the time since when they
+	// wait. Released pods are included.
 	waitingSince map[types.UID]time.Time
 	// refused is why workloads, by UID, have no budget. Each reason is reported once.
 	refused map[types.UID]string

@@ -19,11 +19,12 @@ import (
 )
 
 const (
-	// A workload is not moved for minBackOff after a move that improved nothing, or for evictBackOff
-	// if the move evicted its pod first, because that costs a replica. The obstacle may be one that
-	// Room does not know, such as a filter of the user's scheduler. The back-off doubles with each
-	// failure, up to maxBackOff, because the obstacle may disappear. It also ends if the template of
-	// the workload changes. No change of a node ends it: in many clusters a node changes every minute.
+	// A workload is not moved for minBackOff after a move that improved nothing, or for
+	// evictBackOff if the move evicted its pod first, because that costs a replica. The obstacle
+	// may be one that Room does not know, such as a filter of the user's scheduler. The back-off
+	// doubles with each failure, up to maxBackOff, because the obstacle may disappear. It also ends
+	// if the template of the workload changes. No change of a node ends it: in many clusters a node
+	// changes every minute.
 	minBackOff, evictBackOff, maxBackOff = time.Minute, time.Hour, 24 * time.Hour
 	// provisioningBackOff limits the back-off of moves for which an autoscaler has to add a node: a
 	// cloud may have nodes again without notice.

@@ -155,7 +155,8 @@ type round struct {
 	inProgress int
 	// attempted contains the pods of the attempts of earlier rounds; nil if they are gone.
 	attempted map[types.UID]*snapshot.Pod
-	// units contains the workloads by unitOf, and moved the units that a move of this round concerns.
+	// units contains the workloads by unitOf, and moved the units that a move of this round
+	// concerns.
 	units map[workload.OwnerKey][]*snapshot.Workload
 	moved map[workload.OwnerKey]bool
 	moves []migration.Move

@@ -45,7 +45,8 @@ type Scope struct {
 	// AllPods also reads the pods of all other namespaces, because they occupy room on nodes. Their
 	// owners are not read.
 	AllPods bool
-	// Volumes also reads claims, volumes and their classes, which limit the nodes that a pod can run on.
+	// Volumes also reads claims, volumes and their classes, which limit the nodes that a pod can
+	// run on.
 	Volumes bool
 	// NodesRequired reports whether the command has no answer without nodes.
 	NodesRequired bool

@@ -33,8 +33,8 @@ func (v *View) budgetsOf(w *snapshot.Workload) []*policyv1.PodDisruptionBudget {
 }
 
 // requiredByBudget returns how many replicas of a workload its PodDisruptionBudgets require, 0
-// without one, and which budget does. left returns how many replicas a workload of the budget has at
-// least. share is its share of what the budget requires, rounded up. Unknown pods have theirs.
+// without one, and which budget does. left returns how many replicas a workload of the budget has
+// at least. share is its share of what the budget requires, rounded up. Unknown pods have theirs.
 func (v *View) requiredByBudget(w *snapshot.Workload, left func(w *snapshot.Workload, share int) int) (most int, by string) {
 	if v.selected == nil {
 		v.selected = map[*policyv1.PodDisruptionBudget][]*snapshot.Workload{}

@@ -65,8 +65,8 @@ func (v *View) labelsOf(ref Ref) map[string]string {
 	return nil
 }
 
-// ignoredOptIns returns why the labels of a pod and its namespace that were probably meant to opt in
-// the pod have no effect, or not yet. A namespace opts in no pod that names another scheduler.
+// ignoredOptIns returns why the labels of a pod and its namespace that were probably meant to opt
+// in the pod have no effect, or not yet. A namespace opts in no pod that names another scheduler.
 func (v *View) ignoredOptIns(pod *v1.Pod) (reasons []string) {
 	add := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	own, name := pod.Labels[spot.OptInLabel], pod.Spec.SchedulerName

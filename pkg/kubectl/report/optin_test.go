@@ -233,8 +233,8 @@ func TestOptInOfApplications(t *testing.T) {
 	}
 }
 
-// Whichever active commands are applied, they never lower what is ready outside of spot below what a
-// PodDisruptionBudget or a majority requires.
+// Whichever active commands are applied, they never lower what is ready outside of spot below what
+// a PodDisruptionBudget or a majority requires.
 func TestOptInKeepsBudgets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var cluster strings.Builder

@@ -43,8 +43,8 @@ const (
 	AtRisk State = "AtRisk"
 	// Surplus means that replicas beyond the floor run on on-demand and could be on spot.
 	Surplus State = "Surplus"
-	// Unknown means that nodes could not be read, so it is unknown whether the floor is met, or that
-	// it is unknown whether what survives suffices: see View.doubts.
+	// Unknown means that nodes could not be read, so it is unknown whether the floor is met, or
+	// that it is unknown whether what survives suffices: see View.doubts.
 	Unknown State = "Unknown"
 	// OK means that no other state applies.
 	OK State = "OK"
@@ -289,8 +289,8 @@ func (s *Status) note(state State, format string, args ...any) {
 }
 
 // statusWithoutPods returns the status of a workload without pods, given a pod that it would
-// create. It returns false if the owner is unknown or is scaled to 0, or if the pod was not meant to
-// opt in.
+// create. It returns false if the owner is unknown or is scaled to 0, or if the pod was not meant
+// to opt in.
 func (v *View) statusWithoutPods(ref Ref, pod *v1.Pod) (s Status, ok bool) {
 	subject, err := v.Owners.Subject(pod)
 	if err != nil || subject.Pod.Workload.Desired == 0 {

@@ -62,7 +62,8 @@ func TestSelectByOwnLabels(t *testing.T) {
 	}
 }
 
-// Status lists a workload that something else than the label of its pod template was meant to opt in.
+// Status lists a workload that something else than the label of its pod template was meant to opt
+// in.
 func TestOptInMistakes(t *testing.T) {
 	const label, typo = "spot-aware-scheduler.io/opt-in", "spot-aware-scheduler.io/optin"
 	for name, test := range map[string]struct {
@@ -105,7 +106,8 @@ func TestOptInMistakes(t *testing.T) {
 	}
 }
 
-// A quota that keeps the controllers of a Deployment from creating pods is the reason why they wait.
+// A quota that keeps the controllers of a Deployment from creating pods is the reason why they
+// wait.
 func TestQuota(t *testing.T) {
 	const message = `pods "web-r-x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2`
 	for cluster, want := range map[string]string{

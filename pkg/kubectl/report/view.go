@@ -44,7 +44,8 @@ type View struct {
 	// Owners finds the owners of pods.
 	Owners *workload.Owners
 	// TemplatePods has one pod of each workload, made from its pod template
-	// (lister.Objects.TemplatePods). It represents the newest template, and workloads without any pod.
+	// (lister.Objects.TemplatePods). It represents the newest template, and workloads without any
+	// pod.
 	TemplatePods []*v1.Pod
 	// Pause is the pause of the controller that is in effect; nil if there is none.
 	Pause *safety.Pause
@@ -62,8 +63,8 @@ type View struct {
 	// (NewSpotPool). Only Assess uses both.
 	DisruptionBudgetsUnknown bool
 	SpotPools                []*snapshot.Node
-	// Object returns a workload's own object or a namespace (lister.Objects.Object); nil if objects are
-	// unknown.
+	// Object returns a workload's own object or a namespace (lister.Objects.Object); nil if objects
+	// are unknown.
 	Object func(apiVersion, kind, namespace, name string) metav1.Object
 
 	selected map[*policyv1.PodDisruptionBudget][]*snapshot.Workload // cached by requiredByBudget

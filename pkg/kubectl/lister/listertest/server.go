@@ -24,8 +24,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
-// Server is an API server with objects of Kubernetes' built-in kinds, and NodePools. It supports label selectors,
-// and the field selector metadata.name. It ignores other field selectors.
+// Server is an API server with objects of Kubernetes' built-in kinds, and NodePools. It supports
+// label selectors, and the field selector metadata.name. It ignores other field selectors.
 type Server struct {
 	// URL is the address of the server until the end of the test, without TLS or credentials. It is
 	// invalid if the server does not listen.
