@@ -154,7 +154,8 @@ func Release(pod *v1.Pod) { ReleaseFor("heal", Now, pod) }
 func ReleaseFor(reason string, at time.Time, pod *v1.Pod) {
 	ref := pod.OwnerReferences[0]
 	text, err := json.Marshal(snapshot.Release{
-		ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Pod: pod.UID, Hash: pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey], Reason: reason, At: at,
+		ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Pod: pod.UID, Reason: reason, At: at,
+		Hash: pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
 	})
 	if err != nil {
 		panic(err)

@@ -264,8 +264,8 @@ func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, o
 		}
 		break // most pods fit any node; other pods with equal constraints share an answer
 	}
-	text, _ := json.Marshal([]any{only, pod.Spec.NodeSelector, requiredTerms(pod), pod.Spec.Tolerations, volumes, c.resources}) // it has no error
-	// A tenant chooses the length of the text.
+	// It has no error. A tenant chooses the length of the text.
+	text, _ := json.Marshal([]any{only, pod.Spec.NodeSelector, requiredTerms(pod), pod.Spec.Tolerations, volumes, c.resources})
 	hash := sha256.Sum256(text)
 	if answer, known := e.answers.Get(hash); known {
 		return answer.(bool)

@@ -22,7 +22,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
@@ -224,10 +223,7 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 	s.WorkloadKey = s.RevisionKey
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
-		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1}
-		if i := slices.IndexFunc(ownerLabels, func(label string) bool { return pod.Labels[label] != "" }); i >= 0 {
-			s.Pod.Workload.OrphanOf = ownerLabels[i]
-		}
+		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1, OrphanOf: orphanOf(pod)}
 		return s, Objects{}, nil
 	}
 	s.Pod.Workload = decision.Workload{Kind: s.RevisionKey.Kind, Revision: pod.Namespace + "/" + ref.Name}
@@ -255,9 +251,7 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 		var job *batchv1.Job
 		if job, err = getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			w.Annotations, w.Desired = job.Annotations, jobDesired(job)
-			if w.Batch, w.IgnoresDisruptions = batchOf(job); w.Batch == decision.NotRetriable && mayBeRestarted(job) {
-				w.Batch = decision.MaybeRetriable
-			}
+			w.Batch, w.IgnoresDisruptions = batchOf(job)
 			objects.Template = &job.Spec.Template.Spec
 		}
 	case IsDeployment(ref):
@@ -270,6 +264,16 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 		return nil, Objects{}, err
 	}
 	return s, objects, nil
+}
+
+// orphanOf returns the label of a pod without a controller that names one, or "".
+func orphanOf(pod *v1.Pod) string {
+	for _, label := range ownerLabels {
+		if pod.Labels[label] != "" {
+			return label
+		}
+	}
+	return ""
 }
 
 func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Subject) (objects Objects, err error) {
@@ -372,52 +376,6 @@ func Ready(pod *v1.Pod) (since time.Time, ready bool) {
 	}
 	c := &pod.Status.Conditions[i]
 	return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
-}
-
-func jobDesired(job *batchv1.Job) int {
-	desired := Replicas(job.Spec.Parallelism)
-	if job.Spec.Completions != nil {
-		desired = min(desired, int(*job.Spec.Completions-job.Status.Succeeded))
-	}
-	return max(desired, 0)
-}
-
-// batchOf returns whether the Job retries a lost pod, so that the loss only costs time. The first
-// rule of podFailurePolicy that applies to disruptions decides. Without one, a Job retries unless
-// its backoff limit, or its limit per index, is 0. ignored reports whether the loss counts as no
-// failure.
-func batchOf(job *batchv1.Job) (batch decision.Batch, ignored bool) {
-	if policy := job.Spec.PodFailurePolicy; policy != nil {
-		earlier := false // an earlier rule may apply to the exit code of an evicted pod
-		for i := range policy.Rules {
-			switch rule := &policy.Rules[i]; {
-			case !onDisruption(rule) || rule.Action == batchv1.PodFailurePolicyActionCount:
-				earlier = earlier || rule.Action != batchv1.PodFailurePolicyActionIgnore
-			case rule.Action == batchv1.PodFailurePolicyActionIgnore:
-				return decision.Retriable, !earlier
-			default: // FailJob, FailIndex
-				return decision.NotRetriable, false
-			}
-		}
-	}
-	if ptr.Deref(job.Spec.BackoffLimit, 1) == 0 || ptr.Deref(job.Spec.BackoffLimitPerIndex, 1) == 0 {
-		return decision.NotRetriable, false
-	}
-	return decision.Retriable, false
-}
-
-// mayBeRestarted reports whether the controller of the Job may start it again after it failed.
-func mayBeRestarted(job *batchv1.Job) bool {
-	ref := metav1.GetControllerOfNoCopy(job)
-	restarts := func(o providers.PodOwner) bool { return o.RestartsJobs && o.Group == groupOf(ref) }
-	return ref != nil && slices.ContainsFunc(providers.PodOwners, restarts)
-}
-
-// onDisruption reports whether the rule applies to pods that a reclaim or a drain removes.
-func onDisruption(rule *batchv1.PodFailurePolicyRule) bool {
-	return slices.ContainsFunc(rule.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
-		return c.Type == v1.DisruptionTarget && (c.Status == v1.ConditionTrue || c.Status == "")
-	})
 }
 
 // getController is get for a pod's own controller. It returns an error if the controller is being

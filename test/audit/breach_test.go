@@ -304,13 +304,22 @@ func TestBreaches(t *testing.T) {
 		"granted": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
-				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "fallback"} }).wait(5*time.Second).bind("s", "a")
+				edit(h, "a", func(p *corev1.Pod) {
+					p.Annotations = map[string]string{prefix + "granted": "fallback " + string(p.UID)}
+				}).wait(5*time.Second).bind("s", "a")
 			},
+		},
+		"a copy of a granted pod": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "fallback x"} }).wait(5*time.Second).bind("s", "a")
+			},
+			want: over,
 		},
 		"granted with an unknown value": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
-				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "any"} }).wait(5*time.Second).bind("s", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "any " + string(p.UID)} }).wait(5*time.Second).bind("s", "a")
 			},
 			want: over,
 		},

@@ -201,7 +201,9 @@ func TestLostWakeups(t *testing.T) {
 		},
 		"granted": {
 			play: func(h *history) {
-				edit(singleton(h), "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "rollout-relief"} }).wait(13 * s)
+				edit(singleton(h), "a", func(p *corev1.Pod) {
+					p.Annotations = map[string]string{prefix + "granted": "rollout-relief " + string(p.UID)}
+				}).wait(13 * s)
 			},
 			want: a(0),
 		},

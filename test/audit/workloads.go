@@ -270,10 +270,11 @@ func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
 				}
 				resolved, floor := policy.value.resolve(s)
 				assigned, _, _ := strings.Cut(version.value.Annotations[prefix+"assigned"], ":")
+				grant, of, _ := strings.Cut(version.value.Annotations[prefix+"granted"], " ") // a copy has the grant of another pod
 				out = append(out, reading{
 					w, resolved, floor, resolved.exemptions == "Allow" && assigned != "spot" && policy.value.onlySpot(version.value),
 					policy.value.onlyOnDemand(version.value), assigned == "spot" || assigned == "any",
-					slices.Contains([]string{"fallback", "rollout-relief", "exemption"}, version.value.Annotations[prefix+"granted"]),
+					slices.Contains([]string{"fallback", "rollout-relief", "exemption"}, grant) && of == string(version.value.UID),
 					slices.ContainsFunc(version.value.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
 						return c.WhenUnsatisfiable == corev1.DoNotSchedule
 					}),

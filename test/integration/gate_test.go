@@ -156,19 +156,22 @@ func (s *scenario) onlyPatchedBy(p *lab.Process, app string) {
 // grant lets a pod run on spot that would otherwise wait.
 func TestAssignedAndGranted(t *testing.T) {
 	s := start(t, live.OnDemand(1, 10), live.Settings{"overflow": "Never", "minOnDemand": 2}.EditSafety)
-	with := func(key, value string) func(*appsv1.Deployment) {
-		return func(d *appsv1.Deployment) {
-			d.Spec.Template.Annotations = map[string]string{"spot-aware-scheduler.io/" + key: value}
-		}
-	}
-	s.Deploy("web", 4, with("assigned", "any: beyond the floor"))
+	s.Deploy("web", 4, func(d *appsv1.Deployment) {
+		d.Spec.Template.Annotations = map[string]string{"spot-aware-scheduler.io/assigned": "any: beyond the floor"}
+	})
 	s.Eventually(soon, s.pendingReason("web", 4, "overflow Never: the pod was assigned beyond the floor of 2"))
 	s.AddNodes(live.Spot(1, 10)...)
 	s.Eventually(soon, s.HasSplit("web", split{OnDemand: 2, Spot: 2}))
 
 	s.EditNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
 	s.Deploy("waits", 1)
-	s.Deploy("granted", 1, with("granted", "fallback"))
+	s.Deploy("granted", 1)
+	s.Eventually(soon, s.HasSplit("granted", split{Waiting: 1}))
+	pods, err := s.Pods("granted")
+	s.Must(err)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"spot-aware-scheduler.io/granted":"fallback %s"}}}`, pods[0].UID)
+	_, err = client.CoreV1().Pods(s.Namespace).Patch(s.Ctx, pods[0].Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.Must(err)
 	s.Eventually(soon, s.HasSplit("granted", split{Spot: 1}))
 	s.Must(s.HasSplit("waits", split{Waiting: 1})())
 	s.Eventually(soon, s.hasMetric(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "fallback"}))

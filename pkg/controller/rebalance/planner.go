@@ -111,7 +111,8 @@ func (p *Planner) Plan(s *snapshot.Snapshot, room Room) []migration.Move {
 // plan plans a round. It adds to obstacles, unless it is nil, why workloads are not moved.
 func (p *Planner) plan(s *snapshot.Snapshot, room Room, obstacles map[Shortfall]Obstacle) *round {
 	r := &round{Planner: p, now: s.Now, snapshot: s, room: recoveringRoom{room}, transitions: s.PodsInTransition(), obstacles: obstacles,
-		attempted: map[types.UID]*snapshot.Pod{}, moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{}, units: map[workload.OwnerKey][]*snapshot.Workload{}}
+		attempted: map[types.UID]*snapshot.Pod{}, moved: map[workload.OwnerKey]bool{}, placements: map[*snapshot.Pod]*snapshot.Node{},
+		units: map[workload.OwnerKey][]*snapshot.Workload{}}
 	for _, w := range s.Workloads {
 		r.units[unitOf(w)] = append(r.units[unitOf(w)], w)
 	}

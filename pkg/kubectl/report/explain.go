@@ -113,7 +113,8 @@ func (v *View) creationFailure(ref Ref) string {
 
 // noPodsCreated is the answer for a workload that has replicas but no pods.
 func (v *View) noPodsCreated(ref Ref) string {
-	return "its controller has created none of its pods" + cmp.Or(v.creationFailure(ref), ": see the events of its ReplicaSet, StatefulSet or Job")
+	why := cmp.Or(v.creationFailure(ref), ": see the events of its ReplicaSet, StatefulSet or Job")
+	return "its controller has created none of its pods" + why
 }
 
 // ErrNotFound means that an object is not in the cluster, or was not read.

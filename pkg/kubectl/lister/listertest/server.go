@@ -166,7 +166,8 @@ func (s *Server) listNodePools(w http.ResponseWriter, resource schema.GroupResou
 		s.respond(w, http.StatusNotFound, new(apierrors.NewNotFound(resource, "").Status()))
 		return
 	}
-	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": providers.NodePools.GroupVersion().String(), "kind": "NodePoolList"}}
+	version := providers.NodePools.GroupVersion().String()
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": version, "kind": "NodePoolList"}}
 	for _, pool := range found {
 		list.Items = append(list.Items, *pool.(*unstructured.Unstructured))
 	}
