@@ -88,7 +88,7 @@ func (k *Provisioning) load() {
 
 // passOn stores what later leaders cannot read from the cluster. The caller must hold k.mu.
 func (k *Provisioning) passOn(now time.Time) {
-	next := passedOn{Refusals: k.refusals}
+	next := passedOn{Refusals: k.refusals[max(0, len(k.refusals)-maxRefusals):]}
 	for _, kind := range k.kinds {
 		if _, ofPool := kind.Labels[providers.NodePoolLabel]; !ofPool && kind.seen.Before(now) {
 			next.Vanished = append(next.Vanished, vanishedKind{kind.Labels, kind.Spec.Taints, kind.Facts.Capacity, kind.seen})
@@ -101,7 +101,7 @@ func (k *Provisioning) passOn(now time.Time) {
 
 // Refuse records that an autoscaler reported at a time that it adds no node for these pods. The
 // refusal ends after an hour, or if a pod of the revision runs on a younger node of this capacity
-// type. Only the last maxRefusals count.
+// type. Only the last maxRefusals of a namespace count.
 func (k *Provisioning) Refuse(revision workload.OwnerKey, requires decision.AssignedCapacity, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -109,7 +109,11 @@ func (k *Provisioning) Refuse(revision workload.OwnerKey, requires decision.Assi
 		return r.Revision == revision && r.Requires == requires || at.Sub(r.At) >= rememberRefusal
 	})
 	k.refusals = append(k.refusals, refusal{revision, requires, at})
-	k.refusals = k.refusals[max(0, len(k.refusals)-maxRefusals):]
+	of := func(r refusal) bool { return r.Revision.Namespace == revision.Namespace }
+	if n := len(k.refusals) - len(slices.DeleteFunc(slices.Clone(k.refusals), of)); n > maxRefusals {
+		oldest := slices.IndexFunc(k.refusals, of)
+		k.refusals = slices.Delete(k.refusals, oldest, oldest+1)
+	}
 }
 
 // Refused reports whether a refusal is recorded.
@@ -254,7 +258,7 @@ func (k *Provisioning) Feasibility(s *snapshot.Snapshot) *Feasibility {
 // run the replacement of p. It is false if the replacement must run on one particular node, or if
 // an autoscaler refused.
 func (f *Feasibility) FitsNewNode(p *snapshot.Pod, requires decision.AssignedCapacity) bool {
-	refused := p.Revision != nil && f.provisioning.Refused(p.Revision.Key, requires, f.snapshot.Now)
+	refused := p.SuccessorRefused() != "" || p.Revision != nil && f.provisioning.Refused(p.Revision.Key, requires, f.snapshot.Now)
 	return !refused && f.fits(p, requires, false, true)
 }
 

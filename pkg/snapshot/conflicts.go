@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"encoding/json"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,10 +33,13 @@ func (x *Index) AntiAffinities(p *Pod) (all []*AntiAffinity) {
 	return all
 }
 
-// readAntiAffinities reads the terms of all pods. It skips pods with too many terms.
+// readAntiAffinities reads the terms of all pods. It skips pods with too many terms, and the terms
+// of a namespace beyond the first MaxTerms different ones: they cost time for each pod of the
+// cluster.
 func (x *Index) readAntiAffinities() {
 	x.antiAffinities = map[string][]*AntiAffinity{}
 	read := map[*v1.PodAntiAffinity][]*AntiAffinity{} // the bound pods of a controller share it (transform.PodTrimmer)
+	equal, count := map[string]*AntiAffinity{}, map[string]int{}
 	for _, p := range x.snapshot.Pods {
 		terms := fwk.GetPodAntiAffinityTerms(p.Spec.Affinity)
 		if len(terms) == 0 || len(terms) > workload.MaxTerms {
@@ -43,9 +48,17 @@ func (x *Index) readAntiAffinities() {
 		own, known := read[p.Spec.Affinity.PodAntiAffinity]
 		if !known {
 			parsed, _ := fwk.GetAffinityTerms(p.Pod, terms)
-			for _, term := range parsed {
+			for i, term := range parsed {
+				text, _ := json.Marshal([]any{p.Namespace, terms[i]}) // it has no error
+				if one := equal[string(text)]; one != nil {
+					own = append(own, one)
+					continue
+				}
+				if count[p.Namespace]++; count[p.Namespace] > workload.MaxTerms {
+					break
+				}
 				one := &AntiAffinity{term, p.Namespace, map[*Pod]bool{}}
-				own = append(own, one)
+				equal[string(text)], own = one, append(own, one)
 				namespaces := term.Namespaces.UnsortedList()
 				if term.NamespaceSelector.Empty() {
 					namespaces = []string{""}
@@ -63,7 +76,8 @@ func (x *Index) readAntiAffinities() {
 }
 
 // VolumeNodes returns the numbers of the nodes that must be the node of p, because other pods there
-// use volumes of p that only one node can attach; -1 if only one pod can use the volume.
+// use volumes of p that only one node can attach; -1 if only one pod can use the volume. A volume
+// that pods on several nodes use needs no attachment.
 func (x *Index) VolumeNodes(p *Pod) (numbers []int) {
 	if x.users == nil {
 		x.users = map[*v1.PersistentVolume][]*Pod{}
@@ -76,17 +90,17 @@ func (x *Index) VolumeNodes(p *Pod) (numbers []int) {
 		}
 	}
 	for _, pv := range p.Volumes {
-		modes := pv.Spec.AccessModes
+		modes, used, shared := pv.Spec.AccessModes, map[int]bool{}, false
 		for _, user := range x.users[pv] {
-			number := x.Numbers[user.Node]
-			if slices.Contains(modes, v1.ReadWriteOncePod) {
-				number = -1
-			} else if !slices.Equal(modes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}) {
-				break
-			}
-			if user != p && !slices.Contains(numbers, number) {
-				numbers = append(numbers, number)
-			}
+			used[x.Numbers[user.Node]] = true
+			shared = shared || user.UID != p.UID
+		}
+		switch {
+		case !shared:
+		case slices.Contains(modes, v1.ReadWriteOncePod):
+			numbers = append(numbers, -1)
+		case len(used) == 1 && slices.Equal(modes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}):
+			numbers = append(numbers, slices.Collect(maps.Keys(used))...)
 		}
 	}
 	return numbers

@@ -102,7 +102,7 @@ func needsOf(t *v1.PodTemplateSpec, used bool) (needs v1.PodTemplateSpec) {
 	needs.Spec = v1.PodSpec{NodeName: s.NodeName, Overhead: s.Overhead, Containers: resourcesOf(s.Containers),
 		InitContainers: resourcesOf(s.InitContainers)}
 	if s.Resources != nil {
-		needs.Spec.Resources = &v1.ResourceRequirements{Requests: s.Resources.Requests}
+		needs.Spec.Resources = &v1.ResourceRequirements{Requests: s.Resources.Requests, Limits: s.Resources.Limits}
 	}
 	return needs
 }

@@ -121,17 +121,26 @@ func hasKnownOwner(pod *v1.Pod, group string) bool {
 	})
 }
 
+// maxParts limits how many labels and containers templateOf compares: a tenant chooses their
+// number.
+const maxParts = 64
+
 // templateOf returns texts that are equal for pods of one template, and usually differ for other
 // pods: values of labels, and the names of containers and images. Updates in place change only tags
 // of images.
 func templateOf(pod *v1.Pod) (texts []string) {
+	for _, label := range providers.TemplateLabels {
+		if value := pod.Labels[label]; !ofOnePod(pod, value) {
+			texts = appendNew(texts, value)
+		}
+	}
 	for label, value := range pod.Labels {
-		if (slices.Contains(providers.TemplateLabels, label) || strings.HasPrefix(label, providers.RenamedLabelPrefix)) && !ofOnePod(pod, value) {
+		if len(pod.Labels) <= maxParts && strings.HasPrefix(label, providers.RenamedLabelPrefix) && !ofOnePod(pod, value) {
 			texts = appendNew(texts, value)
 		}
 	}
 	slices.Sort(texts)
-	for i := range pod.Spec.Containers {
+	for i := range pod.Spec.Containers[:min(len(pod.Spec.Containers), maxParts)] {
 		image := pod.Spec.Containers[i].Image
 		image, _, _ = strings.Cut(strings.ReplaceAll(image[strings.LastIndexByte(image, '/')+1:], "@", ":"), ":")
 		texts = appendNew(appendNew(texts, pod.Spec.Containers[i].Name), image)

@@ -76,9 +76,9 @@ func PoolNode(pool *providers.NodePool, policy *decision.Policy, pod *v1.Pod, vo
 	return nil
 }
 
-// alternatives returns lists of requirements, each of at most MaxTerms values. A node that
+// alternatives returns lists of requirements, of at most MaxTerms values together. A node that
 // satisfies one of the lists satisfies the node selector and affinity of the pod, and that of its
-// volumes. There are at most MaxTerms lists. A term that names a node is no alternative.
+// volumes. A term that names a node is no alternative.
 func alternatives(pod *v1.Pod, volumes []*v1.PersistentVolume) [][]v1.NodeSelectorRequirement {
 	var selector []v1.NodeSelectorRequirement
 	for key, value := range pod.Spec.NodeSelector {
@@ -92,14 +92,14 @@ func alternatives(pod *v1.Pod, volumes []*v1.PersistentVolume) [][]v1.NodeSelect
 	}
 	for _, options := range terms {
 		var longer [][]v1.NodeSelectorRequirement
+		values := 0
 		for _, list := range lists {
 			for i := range options {
 				with := slices.Concat(list, options[i].MatchExpressions)
-				values := 0
 				for _, r := range with {
 					values += 1 + len(r.Values)
 				}
-				if len(options[i].MatchFields) == 0 && values <= MaxTerms && len(longer) < MaxTerms {
+				if len(options[i].MatchFields) == 0 && values <= MaxTerms {
 					longer = append(longer, with)
 				}
 			}

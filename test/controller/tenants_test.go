@@ -154,7 +154,8 @@ func (s *scenario) createHostilePods(app string) *hostilePods {
 	return h
 }
 
-// releasedFrom returns an edit that makes a pod claim to be released for a heal.
+// releasedFrom returns an edit that makes a pod claim to be released for a heal. The claim of a pod
+// that does not exist yet is that of a copy, because its UID is unknown.
 func releasedFrom(rs *appsv1.ReplicaSet) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		hash := rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
@@ -162,7 +163,7 @@ func releasedFrom(rs *appsv1.ReplicaSet) func(*v1.Pod) {
 			hash = "gone"
 		}
 		text, err := json.Marshal(map[string]any{
-			"replicaSet": rs.Name, "replicaSetUID": rs.UID, "hash": hash, "reason": "heal", "at": time.Now().UTC(),
+			"pod": p.UID, "replicaSet": rs.Name, "replicaSetUID": rs.UID, "hash": hash, "reason": "heal", "at": time.Now().UTC(),
 		})
 		if err != nil {
 			panic(err)
@@ -206,7 +207,7 @@ func (h *hostilePods) requireUntouched() {
 			h.Errorf("%s was touched: terminating %t, annotations %v", name, p.DeletionTimestamp != nil, p.Annotations)
 		}
 	}
-	h.Eventually(soon, h.HasMetric(h.Controller, 2, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "release"}))
+	h.Eventually(soon, h.HasMetric(h.Controller, 3, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "release"}))
 	// Kubernetes' garbage collector deletes the pod whose owner is in another namespace.
 	h.Eventually(soon, func() error {
 		if n, err := h.MetricValue(h.Controller, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "owner"}); err != nil || n < 1 {

@@ -271,7 +271,9 @@ func start(t *testing.T) *programs {
 		_, err = w.client.CoreV1().Namespaces().Create(w.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		live.Must(w, err)
 	}
+	// It counts as spot, but awaitSplit counts by the project's own label, so no pod may run there.
 	contradictory := lab.NodeSpec{Name: "contradictory", InstanceType: "c5.xlarge", Zone: "zone-a",
+		Taints: []v1.Taint{{Key: "example.com/none", Effect: v1.TaintEffectNoSchedule}},
 		Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}}
 	live.Must(w, w.cp.CreateNodes(w.ctx, slices.Concat(live.OnDemand(1, 2), live.Spot(3, 4), []lab.NodeSpec{contradictory})...))
 	w.scheduler, err = w.cp.StartScheduler(w.ctx, lab.SchedulerOptions{Flags: []string{"-v=2"}})

@@ -76,7 +76,11 @@ func (a *Assigner) assignGated(
 func (a *Assigner) keepGate(ctx context.Context, s sibling) bool {
 	now, until := a.clock.Now(), workload.GateKeptUntil(s.pod)
 	if until.IsZero() {
-		until = a.recorded(s.pod.UID).gatedSince.Add(s.settings.FallbackAfter)
+		since := a.recorded(s.pod.UID).gatedSince
+		if since.IsZero() { // not observed yet
+			since = now
+		}
+		until = since.Add(s.settings.FallbackAfter)
 		patch := workload.PodPatch{Annotations: map[string]*string{spot.WaitingSinceAnnotation: new(until.UTC().Format(time.RFC3339))}}
 		if err := execution.Patch(ctx, a.client, s.pod, patch); err != nil {
 			klog.FromContext(ctx).V(2).Info("Wait at the gate not recorded, will retry", "pod", klog.KObj(s.pod), "err", err)

@@ -2,6 +2,7 @@ package gating
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -85,16 +86,16 @@ func (a *Assigner) takesRoom(pod *v1.Pod) bool {
 		f.waiting = v1.ResourceList{}
 		a.countRequests()
 	}
-	for name, waiting := range f.waiting {
-		waiting.Add(p.Requests[name])
-		p.Requests[name] = waiting
+	for name, request := range p.Requests {
+		request.Add(f.waiting[name])
+		p.Requests[name] = request
 	}
 	demand := simulation.NewInspection(f.Snapshot, p)
 	fits := !simulation.Excessive(p) && slices.ContainsFunc(f.Nodes, func(n *snapshot.Node) bool {
 		return n.Facts.Capacity.Type == decision.OnDemand && len(demand.Obstacles(n)) == 0
 	})
 	if fits {
-		f.waiting = p.Requests
+		maps.Copy(f.waiting, p.Requests)
 	}
 	return fits
 }
@@ -114,14 +115,29 @@ func (a *Assigner) countRequests() {
 		if pod.Spec.NodeName != "" || !workload.Live(pod) {
 			continue
 		}
-		made := a.recorded(pod.UID).assigned
+		made, requests := a.recorded(pod.UID).assigned, workload.RequestsOf(pod)
+		if !slices.ContainsFunc(f.Nodes, func(n *snapshot.Node) bool {
+			return n.Facts.Capacity.Type == decision.OnDemand && covers(n.Status.Allocatable, requests)
+		}) {
+			continue // no existing node will ever have room for it
+		}
 		if made != nil && made.assigned == decision.AssignedOnDemand || !workload.Gated(pod) && workload.OnlyOnDemand(pod, a.settings.Policy) {
-			for name, request := range workload.RequestsOf(pod) {
+			for name, request := range requests {
 				request.Add(f.waiting[name])
 				f.waiting[name] = request
 			}
 		}
 	}
+}
+
+// covers reports whether no request is larger than what there is of the resource.
+func covers(resources, requests v1.ResourceList) bool {
+	for name, request := range requests {
+		if available := resources[name]; request.Cmp(available) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // snapshot returns the nodes and the bound pods, which pod affinity may select.

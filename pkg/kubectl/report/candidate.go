@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -253,7 +254,8 @@ func (c *candidate) patch() *Patch {
 		controller = metav1.GetControllerOfNoCopy(object)
 	}
 	switch kind := groupKind(ref.APIVersion, ref.Kind); {
-	case controller != nil && kind == "Job.batch" && groupKind(controller.APIVersion, controller.Kind) == "CronJob.batch":
+	case controller != nil && kind == "Job.batch" && groupKind(controller.APIVersion, controller.Kind) == "CronJob.batch" &&
+		len(validation.IsDNS1123Subdomain(controller.Name)) == 0: // a tenant may write any name, and it becomes part of a command
 		patch.Kind, patch.Name = "cronjob", controller.Name
 		patch.Patch = json.RawMessage(`{"spec":{"jobTemplate":` + string(patch.Patch) + `}}`)
 		return patch
