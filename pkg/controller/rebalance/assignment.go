@@ -6,6 +6,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -17,7 +18,7 @@ import (
 // require their capacity type. Nothing is wrong with such a pod yet. So a pod that would lose local
 // data stays, and every other replica must be ready.
 func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
-	if w.RollingOut || w.FloorStatus().Healable > 0 || !r.mayMove(w, false) || !r.gatesReplacements(w) {
+	if w.RollingOut || w.FloorStatus().Healable > 0 || !r.mayMove(w, migration.Assign, false) || !r.gatesReplacements(w) {
 		return 0
 	}
 	return unassigned(w)

@@ -26,9 +26,9 @@ const (
 	// if the template of the workload changes. No change of a node ends it: in many clusters a node
 	// changes every minute.
 	minBackOff, evictBackOff, maxBackOff = time.Minute, time.Hour, 24 * time.Hour
-	// provisioningBackOff limits the back-off of moves for which an autoscaler has to add a node: a
-	// cloud may have nodes again without notice.
-	provisioningBackOff = time.Hour
+	// shortBackOff limits the back-off of moves that cost no replica, and of moves for which an
+	// autoscaler has to add a node: a cloud may have nodes again without notice.
+	shortBackOff = time.Hour
 	// moveTimeout is the time for which a move may be planned without a change to the pod. A
 	// PodDisruptionBudget may forbid the change, or other moves may be more urgent. After this
 	// time it counts as a failed move, so that it does not block other moves.
@@ -181,17 +181,22 @@ func (l *passedOn) interrupt(n *snapshot.Node, now time.Time) {
 	}
 }
 
-// pause returns the pause or back-off of a workload that has not ended.
-func (m *memory) pause(w *snapshot.Workload, now time.Time, pause time.Duration) Obstacle {
+// pause returns the pause or back-off of a workload that has not ended. A failed move that
+// should save cost does not delay a heal.
+func (m *memory) pause(w *snapshot.Workload, reason migration.Reason, now time.Time, pause time.Duration) Obstacle {
 	last, ok := m.Interrupted[w.Key]
 	b := m.BackOffs[w.Key]
 	switch {
 	case ok && now.Before(last.Add(pause)):
 		return Obstacle{Cause: Interrupted, Until: last.Add(pause)}
-	case now.Before(b.Until) && b.Template == templateOf(w):
+	case now.Before(b.Until) && b.Template == templateOf(w) && !(reason == migration.Heal && savesCost(b.Reason)):
 		return Obstacle{Cause: BackedOff, Until: b.Until}
 	}
 	return Obstacle{}
+}
+
+func savesCost(reason migration.Reason) bool {
+	return reason == migration.ReturnToSpot || reason == migration.MakeRoom
 }
 
 // track updates the attempts and returns the number of moves in progress. A move is in progress
@@ -303,8 +308,8 @@ func shortfall(w *snapshot.Workload, reason migration.Reason) int {
 func (m *memory) recordFailure(w *snapshot.Workload, a *attempt, least time.Duration, now time.Time) {
 	b := backOff{Wait: 2 * m.BackOffs[w.Key].Wait, Reason: a.reason, Template: templateOf(w), IsReported: a.provisions}
 	most := maxBackOff
-	if a.provisions {
-		most = provisioningBackOff
+	if a.provisions || least == minBackOff {
+		most = shortBackOff
 	}
 	b.Wait = min(max(b.Wait, least), most)
 	b.Until = now.Add(b.Wait)
@@ -315,7 +320,7 @@ func (m *memory) recordFailure(w *snapshot.Workload, a *attempt, least time.Dura
 func (r *round) reportBackOffs() {
 	for _, w := range r.snapshot.Workloads {
 		b := r.BackOffs[w.Key]
-		if b.IsReported || b.Wait < evictBackOff || r.attempts[w.Key] != nil || r.pause(w, r.now, 0).Cause != BackedOff {
+		if b.IsReported || b.Wait < evictBackOff || r.attempts[w.Key] != nil || r.pause(w, b.Reason, r.now, 0).Cause != BackedOff {
 			continue
 		}
 		b.IsReported = anyPod(w, func(p *snapshot.Pod) bool {
@@ -338,7 +343,8 @@ func (m *memory) forget(r *round) {
 	maps.DeleteFunc(m.attempts, func(key workload.OwnerKey, a *attempt) bool {
 		// A pod that still runs and is not in the plan any more does not need to move.
 		pod := r.attempted[a.pod]
-		return !workloads[key] || pod != nil && pod.Live() && !r.moved[key]
+		_, planned := r.placements[pod]
+		return !workloads[key] || pod != nil && pod.Live() && !planned
 	})
 	maps.DeleteFunc(m.BackOffs, func(key workload.OwnerKey, b backOff) bool {
 		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff

@@ -490,7 +490,7 @@ func TestBackOffs(t *testing.T) {
 		want  []string
 	}{
 		"heal by surge": {[]string{"node o on-demand cpu=9", "deployment web 1 s min=1"}, "web-0",
-			[]string{"0 heal", "2 heal", "5 heal", "10 heal", "19 heal", "36 heal", "69 heal", "70 heal stopped", "134 heal", "135 heal stopped", "150 heal"}},
+			[]string{"0 heal", "2 heal", "5 heal", "10 heal", "19 heal", "36 heal", "69 heal", "70 heal stopped", "130 heal", "131 heal stopped", "150 heal"}},
 		"heal by eviction": {[]string{"node o on-demand cpu=9", "statefulset db 1 s min=1"}, "db-0",
 			[]string{"0 heal", "1 heal stopped", "60 heal", "61 heal stopped", "150 heal"}},
 		"return to spot by eviction": {[]string{"node o on-demand cpu=9", "statefulset db 2 o o min=1"}, "db-1",

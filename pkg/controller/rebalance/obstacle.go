@@ -111,9 +111,9 @@ func (r *round) note(w *snapshot.Workload, reason migration.Reason, o Obstacle) 
 	}
 }
 
-// obstacle returns why no pod of the workload may be moved. ignoreUnavailable permits waiting and
+// obstacle returns why no pod of the workload may be moved for a reason. ignoreUnavailable permits waiting and
 // missing pods: the move makes room for them, or unavailableTooLong applies to them.
-func (r *round) obstacle(w *snapshot.Workload, ignoreUnavailable bool) Obstacle {
+func (r *round) obstacle(w *snapshot.Workload, reason migration.Reason, ignoreUnavailable bool) Obstacle {
 	pods, unit := r.transitions[w.Key], r.units[unitOf(w)]
 	if ignoreUnavailable {
 		pods.Waiting, pods.Missing = 0, 0
@@ -133,7 +133,7 @@ func (r *round) obstacle(w *snapshot.Workload, ignoreUnavailable bool) Obstacle 
 	case pods != (snapshot.PodsInTransition{}) || slices.ContainsFunc(unit, inTransition):
 		return Obstacle{Cause: Unsettled}
 	}
-	if o := r.pause(w, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration); o.Cause != "" {
+	if o := r.pause(w, reason, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration); o.Cause != "" {
 		return o
 	}
 	if slices.ContainsFunc(unit, r.starting) {

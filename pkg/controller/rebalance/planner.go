@@ -191,8 +191,8 @@ func (r *round) isLimited(candidate *snapshot.Pod, reason migration.Reason) bool
 }
 
 // mayMove reports whether a pod of the workload may be moved; see obstacle.
-func (r *round) mayMove(w *snapshot.Workload, ignoreUnavailable bool) bool {
-	return r.obstacle(w, ignoreUnavailable) == Obstacle{}
+func (r *round) mayMove(w *snapshot.Workload, reason migration.Reason, ignoreUnavailable bool) bool {
+	return r.obstacle(w, reason, ignoreUnavailable) == Obstacle{}
 }
 
 // recreatedElsewhere reports whether the workload's controller recreates an evicted pod elsewhere.

@@ -53,7 +53,7 @@ func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snap
 	}
 	o := Obstacle{Cause: RollingOut}
 	if !w.RollingOut {
-		o = r.obstacle(w, false)
+		o = r.obstacle(w, migration.ReturnToSpot, false)
 	}
 	if o.Cause != "" {
 		r.note(w, migration.ReturnToSpot, o)
