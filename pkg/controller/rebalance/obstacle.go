@@ -111,8 +111,8 @@ func (r *round) note(w *snapshot.Workload, reason migration.Reason, o Obstacle) 
 	}
 }
 
-// obstacle returns why no pod of the workload may be moved for a reason. ignoreUnavailable permits waiting and
-// missing pods: the move makes room for them, or unavailableTooLong applies to them.
+// obstacle returns why no pod of the workload may be moved for a reason. ignoreUnavailable permits
+// waiting and missing pods: the move makes room for them, or unavailableTooLong applies to them.
 func (r *round) obstacle(w *snapshot.Workload, reason migration.Reason, ignoreUnavailable bool) Obstacle {
 	pods, unit := r.transitions[w.Key], r.units[unitOf(w)]
 	if ignoreUnavailable {
