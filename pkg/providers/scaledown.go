@@ -9,7 +9,7 @@ import (
 // cluster has NodePools: Karpenter removes only the nodes of NodePools, and the cluster autoscaler
 // is then expected to remove none.
 func MayScaleDown(node *v1.Node, karpenter bool) bool {
-	_, owned := node.Labels[NodePools.Group+"/nodepool"]
+	_, owned := node.Labels[NodePoolLabel]
 	return (owned || !karpenter) && node.Annotations[NodePools.Group+"/do-not-disrupt"] != "true" &&
 		node.Annotations["cluster-autoscaler.kubernetes.io/scale-down-disabled"] != "true"
 }
