@@ -23,8 +23,8 @@ const (
 	// evictBackOff if the move evicted its pod first, because that costs a replica. The obstacle
 	// may be one that Room does not know, such as a filter of the user's scheduler. The back-off
 	// doubles with each failure, up to maxBackOff, because the obstacle may disappear. It also ends
-	// if the template of the workload changes. No change of a node ends it: in many clusters a node
-	// changes every minute.
+	// if the template of the workload changes, or if more replicas are in place than before the move.
+	// No change of a node ends it: in many clusters a node changes every minute.
 	minBackOff, evictBackOff, maxBackOff = time.Minute, time.Hour, 24 * time.Hour
 	// shortBackOff limits the back-off of moves that cost no replica, and of moves for which an
 	// autoscaler has to add a node: a cloud may have nodes again without notice.
@@ -83,16 +83,17 @@ type attempt struct {
 	surges            bool      // whether the replacement could start before its pod ended
 	released          bool      // whether its pod was seen as released
 	goneSince         time.Time // when the pod was first seen to be gone; zero if it is not
-	shortfallBefore   int       // the workload's deficit at the start of the move
+	placedBefore      int       // the number of replicas in place (placed) at the start of the move
 	unavailableBefore int       // the number of replicas that did not run at that time
 }
 
 type backOff struct {
 	Until time.Time
 	Wait  time.Duration
-	// Reason is the reason of the last failed move, and Template the template of its workload then
-	// (templateOf).
+	// Reason is the reason of the last failed move, Placed the number of replicas in place (placed)
+	// when it started, and Template the template of its workload when it failed (templateOf).
 	Reason   migration.Reason
+	Placed   int
 	Template string
 	// IsReported reports whether an event has reported a back-off of at least evictBackOff, or need
 	// not: an autoscaler reports itself why it adds no node.
@@ -231,6 +232,10 @@ func (m *memory) track(r *round) (inProgress int) {
 			if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, r.attempted[a.pod]) {
 				inProgress++
 			}
+			b, failed := m.BackOffs[w.Key]
+			if settled := r.transitions[w.Key] == (snapshot.PodsInTransition{}) && !r.starting(w); failed && settled && placed(w, b.Reason) > b.Placed {
+				delete(m.BackOffs, w.Key) // the move helped after all, but its attempt had ended, or its leader
+			}
 		})
 	}
 	return inProgress
@@ -267,7 +272,7 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 	case r.transitions[w.Key].Leaving() || unavailable(r.transitions[w.Key]) > a.unavailableBefore || r.starting(w):
 		m.recordGone(w, a, r.now)
 		return r.now.Sub(a.goneSince) < moveTimeout
-	case shortfall(w, a.reason) < a.shortfallBefore:
+	case placed(w, a.reason) > a.placedBefore:
 		delete(m.attempts, w.Key)
 		delete(m.BackOffs, w.Key)
 	default:
@@ -291,27 +296,29 @@ func (m *memory) recordGone(w *snapshot.Workload, a *attempt, now time.Time) {
 	m.recordFailure(w, a, least, now)
 }
 
-// shortfall returns how far a workload is from the goal of reason; less is better. For make room
-// this is its surplus: the workload gave up a replica on on-demand, whether or not that helped the
-// waiting pod.
-func shortfall(w *snapshot.Workload, reason migration.Reason) int {
+// placed returns the number of replicas of a workload that are where moves for a reason bring them.
+// It does not compare them with what the workload needs, which changes with nodes and other pods.
+// For make room it counts replicas on spot, whether or not that helped the waiting pod.
+func placed(w *snapshot.Workload, reason migration.Reason) int {
 	switch reason {
 	case migration.Heal:
-		return w.FloorStatus().Healable
+		return w.CountPods(func(p *snapshot.Pod) bool { return runsOn(p, decision.OnDemand) })
 	case migration.Assign:
-		return w.Floor - w.CountPods(requiresOnDemand) // a replacement on spot is no success
+		return w.CountPods(requiresOnDemand)
 	}
-	return w.FloorStatus().Surplus
+	return w.CountPods(func(p *snapshot.Pod) bool { return runsOn(p, decision.Spot) })
 }
 
 // recordFailure backs a workload off for at least that long.
 func (m *memory) recordFailure(w *snapshot.Workload, a *attempt, least time.Duration, now time.Time) {
-	b := backOff{Wait: 2 * m.BackOffs[w.Key].Wait, Reason: a.reason, Template: templateOf(w), IsReported: a.provisions}
+	b := backOff{Wait: least, Reason: a.reason, Placed: a.placedBefore, Template: templateOf(w), IsReported: a.provisions}
 	most := maxBackOff
 	if a.provisions || least == minBackOff {
 		most = shortBackOff
 	}
-	b.Wait = min(max(b.Wait, least), most)
+	if last := m.BackOffs[w.Key]; last.Template == b.Template {
+		b.Wait = min(max(2*last.Wait, least), most)
+	}
 	b.Until = now.Add(b.Wait)
 	m.BackOffs[w.Key] = b
 }

@@ -92,6 +92,22 @@ func TestMemory(t *testing.T) {
 					web.pods, web.uncreated = append(web.pods, &pod{name: "web-9", slots: 1, node: w.node("o"), created: start}), 0
 				}
 			}, []string{"0: web-0 heal", "1.5: web-2 heal"}},
+		"a move that helped, although more replicas are on spot since": {
+			[]string{"node a on-demand cpu=9", "node o on-demand cpu=9", "node s spot cpu=9", "statefulset db 3 s s a min=3"}, []float64{0, 1, 2},
+			func(w *world, minute float64) {
+				if minute == 1 {
+					w.pod("db-0").node, w.pod("db-0").name = w.node("o"), "new-0"
+					w.workload("db").desired = 4
+					w.workload("db").floor = 4
+					w.workload("db").pods = append(w.workload("db").pods, &pod{name: "db-3", ordinal: 3, slots: 1, node: w.node("s"), created: start})
+				}
+			}, []string{"0: db-0 heal", "1: db-3 heal", "2: db-3 heal"}},
+		"a group that cannot start does not block the heal of another for long": {
+			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset g-0 1 - min=1", "statefulset g-1 1 s min=1"}, []float64{0, 4.9, 5},
+			func(w *world, minute float64) {
+				w.workload("g-0").leaders, w.workload("g-1").leaders = "g", "g"
+				w.pod("g-0-0").slots = 99
+			}, []string{"5: g-1-0 heal"}},
 		"no move while the replacement starts": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 3 s s s min=2"}, []float64{0, 1, 2},
 			func(w *world, minute float64) {
 				switch minute {
@@ -279,7 +295,7 @@ func TestMemory(t *testing.T) {
 func TestNextLeader(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines []string
-		// before runs in minutes 0, 1 and 2 before the first leader plans.
+		// before runs before a leader plans, in minutes 0, 1 and 2 the first leader.
 		before  func(w *world, minute float64)
 		minutes []float64 // of the next leader
 		want    []string
@@ -288,9 +304,18 @@ func TestNextLeader(t *testing.T) {
 			func(w *world, minute float64) {
 				w.pod("web-0").released = map[bool]string{true: "return-to-spot"}[minute == 1]
 			}, []float64{2.5, 2.9, 3}, []string{"3: web-0 return-to-spot"}},
+		"a move that helped, without the last leader": {[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset db 2 s s min=2"},
+			func(w *world, minute float64) {
+				switch minute {
+				case 1:
+					w.pod("db-0").name, w.pod("db-0").node, w.pod("db-0").slots = "new-0", nil, 99
+				case 3:
+					w.pod("new-0").node, w.pod("new-0").slots = w.node("o"), 1
+				}
+			}, []float64{3}, []string{"3: db-1 heal"}},
 		"a lost node": {[]string{"node o on-demand cpu=9", "node r spot cpu=0", "node s spot cpu=9", "deployment web 3 o o o min=1", "deployment batch 1 r min=0"},
 			func(w *world, minute float64) {
-				w.node("s").slots = map[bool]int64{true: 9}[minute == 2]
+				w.node("s").slots = map[bool]int64{true: 9}[minute >= 2]
 				w.node("r").facts.Signal = map[bool]decision.SignalClass{true: decision.Reclaim}[minute == 1]
 			}, []float64{3, 10.9, 11}, []string{"11: web-0 return-to-spot"}},
 	} {
@@ -310,6 +335,7 @@ func TestNextLeader(t *testing.T) {
 			}
 			next := rebalance.NewPlanner(remembering)
 			for _, minute := range test.minutes {
+				test.before(w, minute)
 				for _, move := range plan(next, minute) {
 					got = append(got, fmt.Sprintf("%g: %s", minute, move))
 				}

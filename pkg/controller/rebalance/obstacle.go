@@ -82,7 +82,7 @@ func (p *Planner) Explain(s *snapshot.Snapshot, room Room, began time.Time) map[
 				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: Planned}
 			case reason == migration.ReturnToSpot && o.Cause == Interrupted && calm.After(o.Until): // no pool is calm when the pause ends
 				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: NotCalm, Until: calm}
-			case shortfall(w, reason) == 0 || noted:
+			case noted || reason == migration.Heal && w.FloorStatus().Healable == 0 || reason == migration.ReturnToSpot && w.FloorStatus().Surplus == 0:
 			case !isEnabled:
 				r.note(w, reason, Obstacle{Cause: SwitchedOff, Detail: "rebalance." + switches[reason]})
 			case r.moved[unitOf(w)]:
@@ -119,7 +119,11 @@ func (r *round) obstacle(w *snapshot.Workload, reason migration.Reason, ignoreUn
 		pods.Waiting, pods.Missing = 0, 0
 	}
 	inTransition := func(other *snapshot.Workload) bool {
-		return other != w && r.transitions[other.Key] != (snapshot.PodsInTransition{})
+		pods := r.transitions[other.Key]
+		if reason == migration.Heal && r.unavailableTooLong(other) {
+			pods.Waiting, pods.Missing = 0, 0
+		}
+		return other != w && pods != (snapshot.PodsInTransition{})
 	}
 	switch {
 	case !w.InScope || r.settings.Selects != nil && !r.settings.Selects(w.Namespace):
