@@ -2,7 +2,6 @@ package gating
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +22,7 @@ type feasibility struct {
 	mu sync.Mutex
 	*simulation.Feasibility
 	*snapshot.Snapshot
-	// waiting is what pods request that wait for on-demand. It is nil until takesRoom needs it.
-	waiting v1.ResourceList
+	room *simulation.Room // on on-demand nodes; nil until takesRoom needs it
 	// labels and hidden are the result of Labels.ForNodes for the nodes, if labels is not nil.
 	labels *Labels
 	hidden *v1.Node
@@ -52,7 +50,7 @@ func (a *Assigner) refresh() {
 		return
 	}
 	s := a.snapshot(now)
-	f.Feasibility, f.at, f.Snapshot, f.labels, f.waiting = a.settings.Provisioning.Feasibility(s), now, s, nil, nil
+	f.Feasibility, f.at, f.Snapshot, f.labels, f.room = a.settings.Provisioning.Feasibility(s), now, s, nil, nil
 }
 
 // labelsFor returns the labels for the affinity of a pod. hidden is the name of a spot node that
@@ -73,71 +71,47 @@ func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
 	return a.feasibility.labels, hidden
 }
 
-// takesRoom reports whether an on-demand node has room for the gated pod now, beside all pods that
-// wait for on-demand. The pod then counts among them.
+// takesRoom reports whether an on-demand node has room for the gated pod now, after all pods that
+// wait for on-demand were placed. The pod then takes that room.
 func (a *Assigner) takesRoom(pod *v1.Pod) bool {
 	p := simulation.Hypothetical(pod)
 	p.Volumes = a.feasibility.volumesOf(pod)
 	a.feasibility.mu.Lock()
 	defer a.feasibility.mu.Unlock()
 	a.refresh()
-	f := &a.feasibility
-	if f.waiting == nil {
-		f.waiting = v1.ResourceList{}
-		a.countRequests()
+	if a.feasibility.room == nil {
+		a.feasibility.room = a.roomOnOnDemand()
 	}
-	for name, request := range p.Requests {
-		request.Add(f.waiting[name])
-		p.Requests[name] = request
-	}
-	demand := simulation.NewInspection(f.Snapshot, p)
-	fits := !simulation.Excessive(p) && slices.ContainsFunc(f.Nodes, func(n *snapshot.Node) bool {
-		return n.Facts.Capacity.Type == decision.OnDemand && len(demand.Obstacles(n)) == 0
-	})
-	if fits {
-		maps.Copy(f.waiting, p.Requests)
-	}
-	return fits
+	to, _ := a.feasibility.room.Replace(p, decision.AssignedOnDemand)
+	return to != nil
 }
 
-// countRequests counts what pods use on on-demand nodes, and what pods request that wait for one.
+// roomOnOnDemand returns the room on on-demand nodes, after the pods that wait for one were placed.
 // The caller must hold the lock of a.feasibility.
-func (a *Assigner) countRequests() {
-	f := &a.feasibility
-	for _, p := range f.Pods {
+func (a *Assigner) roomOnOnDemand() *simulation.Room {
+	for _, p := range a.feasibility.Pods {
 		if p.Node.Facts.Capacity.Type == decision.OnDemand && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 			p.Requests = workload.RequestsOf(p.Pod)
 			p.Node.Pods = append(p.Node.Pods, p)
 		}
 	}
+	room, revisions := simulation.NewRoom(a.feasibility.Snapshot), map[workload.OwnerKey]*snapshot.Revision{}
 	for _, obj := range a.pods.List() {
 		pod := obj.(*v1.Pod)
-		if pod.Spec.NodeName != "" || !workload.Live(pod) {
+		made := a.recorded(pod.UID).assigned
+		waits := made != nil && made.assigned == decision.AssignedOnDemand || !workload.Gated(pod) && workload.OnlyOnDemand(pod, a.settings.Policy)
+		if pod.Spec.NodeName != "" || !workload.Live(pod) || !waits {
 			continue
 		}
-		made, requests := a.recorded(pod.UID).assigned, workload.RequestsOf(pod)
-		if !slices.ContainsFunc(f.Nodes, func(n *snapshot.Node) bool {
-			return n.Facts.Capacity.Type == decision.OnDemand && covers(n.Status.Allocatable, requests)
-		}) {
-			continue // no existing node will ever have room for it
+		p, key := simulation.Hypothetical(pod), workload.RevisionOf(pod)
+		p.Volumes = a.feasibility.volumesOf(pod)
+		if p.Revision = revisions[key]; p.Revision == nil { // the room examines equal pods of a revision only once
+			p.Revision = &snapshot.Revision{Key: key}
+			revisions[key] = p.Revision
 		}
-		if made != nil && made.assigned == decision.AssignedOnDemand || !workload.Gated(pod) && workload.OnlyOnDemand(pod, a.settings.Policy) {
-			for name, request := range requests {
-				request.Add(f.waiting[name])
-				f.waiting[name] = request
-			}
-		}
+		room.Replace(p, decision.AssignedOnDemand)
 	}
-}
-
-// covers reports whether no request is larger than what there is of the resource.
-func covers(resources, requests v1.ResourceList) bool {
-	for name, request := range requests {
-		if available := resources[name]; request.Cmp(available) > 0 {
-			return false
-		}
-	}
-	return true
+	return room
 }
 
 // snapshot returns the nodes and the bound pods, which pod affinity may select.

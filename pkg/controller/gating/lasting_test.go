@@ -36,21 +36,25 @@ func TestLastingPodsFallBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const after = 2 * time.Second // recorded in whole seconds
 			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: after}, keptNamespace(),
-				clustertest.NewNode("od", "on-demand", "m/a"), clustertest.NewNode("spot", "spot", "m/a"))
-			first, second := single("first", v1.DefaultSchedulerName, edit), single("second", v1.DefaultSchedulerName, edit)
-			w.create(first)
-			if diff := cmp.Diff(map[string]string{"first": "on-demand"}, w.assigned()); diff != "" {
-				t.Fatalf("first pod (-want +got):\n%s", diff)
+				clustertest.NewNode("od-1", "on-demand", "m/a"), clustertest.NewNode("od-2", "on-demand", "m/a"), clustertest.NewNode("spot", "spot", "m/a"))
+			want := map[string]string{}
+			for _, pod := range []string{"first", "second"} { // one on each node
+				w.create(single(pod, v1.DefaultSchedulerName, edit))
+				want[pod] = "on-demand"
+				if diff := cmp.Diff(want, w.assigned()); diff != "" {
+					t.Fatalf("after the %s pod (-want +got):\n%s", pod, diff)
+				}
 			}
-			w.create(second)
-			w.until("the second pod waits at the gate", func() bool {
-				pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "second", metav1.GetOptions{})
+			w.create(single("third", v1.DefaultSchedulerName, edit))
+			w.until("the third pod waits at the gate", func() bool {
+				pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "third", metav1.GetOptions{})
 				return err == nil && !workload.GateKeptUntil(pod).IsZero()
 			})
-			if diff := cmp.Diff(map[string]string{"first": "on-demand", "second": "any"}, w.assigned()); diff != "" {
-				t.Errorf("both pods (-want +got):\n%s", diff)
+			want["third"] = "any"
+			if diff := cmp.Diff(want, w.assigned()); diff != "" {
+				t.Errorf("all pods (-want +got):\n%s", diff)
 			}
-			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "second", metav1.GetOptions{})
+			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "third", metav1.GetOptions{})
 			if err != nil || workload.Granted(pod) != spot.GrantedFallback {
 				t.Errorf("granted %q, %v, want a fallback", workload.Granted(pod), err)
 			}
