@@ -132,8 +132,8 @@ func (r *Withdrawer) check(ctx context.Context) error {
 	return nil
 }
 
-// endFormerReleases gives copies of released pods, such as restored ones, to the ReplicaSets that
-// select the originals. It deletes no pod.
+// endFormerReleases removes the marks of the originals from copies of released pods, such as restored
+// ones. A ReplicaSet that selects such a copy then adopts it. It deletes no pod.
 func (r *Withdrawer) endFormerReleases(ctx context.Context, pods []*v1.Pod) {
 	requests := 0
 	for _, pod := range pods {
@@ -141,11 +141,12 @@ func (r *Withdrawer) endFormerReleases(ctx context.Context, pods []*v1.Pod) {
 		if former == nil || requests >= changesPerCheck || !workload.Live(pod) {
 			continue
 		}
-		if patch, _ := r.releases.End(pod, former); patch != nil {
-			requests++
-			err := EndRelease(ctx, r.client, pod, patch)
-			klog.FromContext(ctx).Info("Removed the release of another pod", "pod", klog.KObj(pod), "err", err)
+		requests++
+		if err := workload.PatchPod(ctx, r.client, pod, former.Restoration(pod)); err != nil {
+			klog.FromContext(ctx).V(2).Info("Release of another pod not removed, will retry", "pod", klog.KObj(pod), "err", err)
+			continue
 		}
+		klog.FromContext(ctx).Info("Removed the release of another pod", "pod", klog.KObj(pod))
 	}
 }
 

@@ -84,8 +84,11 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 			p.Labels[hashKey], p.OwnerReferences = "r", []metav1.OwnerReference{clustertest.OwnedBy("ReplicaSet", "web-r")}
 		}), others: []runtime.Object{rs}, want: "restored"},
 		"a copy": {pod: released(standalone, former), others: []runtime.Object{rs}, running: true, want: "labelled, without the annotation"},
-		"a copy, its ReplicaSet is restored later": {pod: released(standalone, former)},
-		"a copy, its Deployment has all":           {pod: released(former), others: []runtime.Object{web(2)}},
+		"a copy, its ReplicaSet is restored later": {pod: released(standalone, former), running: true, want: "labelled, without the annotation"},
+		"a copy, its Deployment has all":           {pod: released(former), others: []runtime.Object{web(2)}, running: true, want: "restored"},
+		"a copy, no label can have its hash": {pod: released(standalone, former, func(p *v1.Pod) {
+			p.Annotations[spot.ReleasedAnnotation] = strings.ReplaceAll(p.Annotations[spot.ReleasedAnnotation], `"hash":"r"`, `"hash":"r "`)
+		}), others: []runtime.Object{rs}, running: true},
 		"not released":                             {pod: clustertest.NewPod("web-0", clustertest.OwnedBy("ReplicaSet", "web-r")), others: []runtime.Object{web(2), rs}},
 	} {
 		t.Run(name, func(t *testing.T) {

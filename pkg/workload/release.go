@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
@@ -84,10 +85,12 @@ func ReadRelease(pod *v1.Pod) (release *Release, defect string) {
 const maxText = 2048
 
 // FormerRelease returns the release of another pod, if this one is a copy of it; nil if the pod has
-// no such annotation. The pod is not released, but it may still have the label of a released pod.
+// no such annotation, or none with a hash that a label can have. The pod is not released, but it may
+// still have the label of a released pod.
 func FormerRelease(pod *v1.Pod) *Release {
 	text, release := pod.Annotations[spot.ReleasedAnnotation], &Release{}
-	if len(text) > maxText || json.Unmarshal([]byte(text), release) != nil || release.Pod == pod.UID || release.Hash == "" {
+	if len(text) > maxText || json.Unmarshal([]byte(text), release) != nil || release.Pod == pod.UID ||
+		release.Hash == "" || release.Hash == spot.ReleasedHash || len(validation.IsValidLabelValue(release.Hash)) > 0 {
 		return nil
 	}
 	return release

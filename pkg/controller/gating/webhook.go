@@ -17,7 +17,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -146,7 +145,7 @@ func patchOf(pod *v1.Pod, policy *decision.Policy) (patch []operation) {
 	const hash = "/metadata/labels/" + appsv1.DefaultDeploymentUniqueLabelKey
 	switch former := workload.FormerRelease(pod); {
 	case pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != spot.ReleasedHash:
-	case former != nil && len(validation.IsValidLabelValue(former.Hash)) == 0:
+	case former != nil:
 		patch = append(patch, operation{"replace", hash, former.Hash})
 	default:
 		patch = append(patch, operation{"remove", hash, nil})
