@@ -234,7 +234,7 @@ func printPatches(out io.Writer, a *report.Assessment) error {
 		command := fmt.Sprintf("kubectl patch %s %s -n %s --type=strategic -p %s\n", w.Patch.Kind, w.Patch.Name, w.Patch.Namespace,
 			shellQuoted(string(w.Patch.Patch)))
 		if kind := w.Patch.Kind; kind == "deployment" || kind == "statefulset" { // one rollout at a time
-			command += fmt.Sprintf("kubectl rollout status %s %s -n %s || exit 1\n", kind, w.Patch.Name, w.Patch.Namespace)
+			command += fmt.Sprintf("kubectl rollout status %s %s -n %s --timeout=10m || exit 1\n", kind, w.Patch.Name, w.Patch.Namespace)
 		}
 		if printed[command] {
 			continue

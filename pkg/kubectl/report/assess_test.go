@@ -140,7 +140,7 @@ func TestAssessClasses(t *testing.T) {
 		}), []runtime.Object{budget}, report.NeedsChange, "asks not to disrupt", 1, "-deployment"},
 		"a long grace period":     {"deployment web 3 od od od", editPods(func(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = new(int64(7200)) }), []runtime.Object{budget}, report.NeedsChange, "its grace period of 2h0m0s", 1, "-deployment"},
 		"fewer pods than desired": {"deployment web 3 od od", nil, []runtime.Object{budget}, report.NotChecked, "2 of its 3 pods are known", 1, ""},
-		"an unknown claim": {"statefulset web 3 od od od", editPods(func(pod *v1.Pod) {
+		"an unknown claim": {"statefulset web 2 od od", editPods(func(pod *v1.Pod) {
 			pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "gone"}}}}
 		}), []runtime.Object{budget}, report.NotChecked, "whether its data is on one node", 1, ""},
 

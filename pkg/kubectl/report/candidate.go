@@ -66,8 +66,9 @@ func (c *candidate) countReplicas() {
 	}
 }
 
-// raiseFloor raises the suggested floor, as a change, to what PodDisruptionBudgets require whether
-// other workloads opt in or not; or else to a majority, or to what prevents an outage.
+// raiseFloor raises the suggested floor, as a change, to the larger of a majority and what
+// PodDisruptionBudgets require whether other workloads opt in or not; or else to what prevents an
+// outage.
 func (c *candidate) raiseFloor() {
 	needed, by := c.requiredByBudget(c.w, func(w *snapshot.Workload, share int) int {
 		switch {
@@ -79,10 +80,11 @@ func (c *candidate) raiseFloor() {
 		return min(share, w.CountPods(readyOnDemand))
 	})
 	c.byBudget = min(needed, c.w.Desired)
+	majority := c.w.Desired/2 + 1
 	switch needed = c.byBudget; {
+	case needed < majority && c.needsBudget() && c.w.Desired >= 3 && !c.w.HasReplicaSets() && slices.ContainsFunc(c.p.Spec.Volumes, hasData):
+		needed, by = majority, "a majority" // a smaller budget does not keep it
 	case needed > 0:
-	case c.needsBudget() && c.w.Desired >= 3 && !c.w.HasReplicaSets() && slices.ContainsFunc(c.p.Spec.Volumes, hasData):
-		needed, by = c.w.Desired/2+1, "a majority"
 	case c.Outage(&c.Floor) && !c.Outage(c.WithoutSpot):
 		needed, by = 1, "a service without an outage"
 	}

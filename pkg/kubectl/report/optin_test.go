@@ -115,9 +115,9 @@ func outside(objects []runtime.Object, apps ...string) (n, all int) {
 }
 
 // lost returns what requires more pods outside of spot than there are: PodDisruptionBudgets, and
-// majorities of StatefulSets with volumes that no PodDisruptionBudget selects.
+// majorities of StatefulSets with volumes.
 func lost(objects []runtime.Object) map[string]bool {
-	short, apps := map[string]bool{}, map[string]bool{}
+	short := map[string]bool{}
 	for _, object := range objects {
 		budget, ok := object.(*policyv1.PodDisruptionBudget)
 		if !ok {
@@ -126,9 +126,6 @@ func lost(objects []runtime.Object) map[string]bool {
 		of := []string{budget.Spec.Selector.MatchLabels["app"]}
 		for _, e := range budget.Spec.Selector.MatchExpressions {
 			of = e.Values
-		}
-		for _, app := range of {
-			apps[app] = true
 		}
 		n, all := outside(objects, of...)
 		if m := budget.Spec.MaxUnavailable; m != nil {
@@ -141,7 +138,7 @@ func lost(objects []runtime.Object) map[string]bool {
 	}
 	for _, object := range objects {
 		pod, ok := object.(*v1.Pod)
-		if ok && len(pod.Spec.Volumes) > 0 && pod.OwnerReferences[0].Kind == "StatefulSet" && !apps[pod.Labels["app"]] {
+		if ok && len(pod.Spec.Volumes) > 0 && pod.OwnerReferences[0].Kind == "StatefulSet" {
 			n, all := outside(objects, pod.Labels["app"])
 			short["majority "+pod.Labels["app"]] = all >= 3 && n <= all/2
 		}
@@ -175,8 +172,9 @@ func TestOptInOfApplications(t *testing.T) {
 			map[string]string{"zookeeper": "WithChange 2", "bookie": "WithChange 3", "broker": "WithChange 2", "proxy": "Now 1"}},
 		"CockroachDB":           {"statefulset cockroachdb 3 od od od volume=a\nbudget cockroachdb 1 maxUnavailable=1", nil, map[string]string{"cockroachdb": "WithChange 2"}},
 		"Kafka":                 {"statefulset kafka 6 od od od od od od volume=a\nbudget kafka 1 maxUnavailable=1", nil, map[string]string{"kafka": "WithChange 5"}},
-		"Kafka, percent":        {"statefulset kafka 6 od od od od od od volume=a\nbudget kafka 1 maxUnavailable=34%", nil, map[string]string{"kafka": "WithChange 3"}},
+		"Kafka, percent":        {"statefulset kafka 6 od od od od od od volume=a\nbudget kafka 1 maxUnavailable=34%", nil, map[string]string{"kafka": "WithChange 4"}},
 		"etcd without a budget": {"statefulset etcd 5 od od od od od volume=a", nil, map[string]string{"etcd": "WithChange 3"}},
+		"Vault, a weak budget":  {"statefulset vault 3 od od od volume=a\nbudget vault 1 minAvailable=1", nil, map[string]string{"vault": "WithChange 2"}},
 		"two replicas":          {"statefulset pair 2 od sp volume=a\nbudget pair 1 minAvailable=1", nil, map[string]string{"pair": "Now 1"}},
 		"redis-ha":              {"statefulset redis-ha-server 3 od od od\nbudget redis-ha-server 1 minAvailable=2", nil, map[string]string{"redis-ha-server": "WithChange 2"}},
 		"ECK": {"statefulset masters 3 od od od volume=a\nstatefulset data 3 od od od volume=a\nstatefulset ingest 2 od sp",
