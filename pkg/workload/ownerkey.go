@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -238,12 +239,20 @@ func (k OwnerKey) Index() string {
 
 // MarshalText returns k as a key of a JSON object.
 func (k OwnerKey) MarshalText() ([]byte, error) {
-	return []byte(strings.Join([]string{k.Namespace, k.Group, k.Kind, string(k.UID), k.Role}, "/")), nil
+	parts := []string{k.Namespace, k.Group, k.Kind, string(k.UID), k.Role}
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i]) // tenants write some of them
+	}
+	return []byte(strings.Join(parts, "/")), nil
 }
 
 // UnmarshalText reads the result of MarshalText. The zero value means that it is another text.
 func (k *OwnerKey) UnmarshalText(text []byte) error {
-	if parts := strings.SplitN(string(text), "/", 5); len(parts) == 5 { // a role may contain slashes
+	parts := strings.Split(string(text), "/")
+	for i := range parts {
+		parts[i], _ = url.PathUnescape(parts[i])
+	}
+	if len(parts) == 5 {
 		*k = OwnerKey{parts[0], parts[1], parts[2], types.UID(parts[3]), parts[4]}
 	}
 	return nil

@@ -562,12 +562,13 @@ func TestNewOwnersTwice(t *testing.T) {
 	}
 }
 
-// The text of a key is read as the same key, also if its role contains slashes.
+// The text of a key is read as the same key, also if what tenants write contains slashes.
 func TestTextOfOwnerKeys(t *testing.T) {
 	for _, want := range []workload.OwnerKey{
 		{},
 		{Namespace: "shop", Group: "apps", Kind: "Deployment", UID: "web-uid"},
 		{Namespace: "shop", Group: "ray.io", Kind: "RayCluster", UID: "train-uid", Role: `head, min-on-demand="1/2"`},
+		{Namespace: "shop", Group: "ray.io", Kind: "Ray/Cluster/%2F", UID: "a/b/c%", Role: "/"},
 	} {
 		text, err := want.MarshalText()
 		if err != nil {

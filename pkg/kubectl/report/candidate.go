@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -89,8 +90,13 @@ func (c *candidate) raiseFloor() {
 		needed, by = 1, "a service without an outage"
 	}
 	if needed > c.Floor && !c.w.InScope {
+		setting, annotated := spot.MinOnDemandAnnotation, *c.subject
+		annotated.Workload.Annotations = map[string]string{setting: strconv.Itoa(needed)}
+		if settings, _ := c.Policy.Settings(&annotated); settings.Floor(c.w.Desired) < needed {
+			setting = "minOnDemand in a rule of the policy, which ignores annotations,"
+		}
 		add(&c.changes, "set %s to %d, which %s requires: with %d, a loss of all spot nodes leaves %d of %d replicas, today %s",
-			spot.MinOnDemandAnnotation, needed, by, c.Floor, c.Floor, c.w.Desired, OptionalCount(c.WithoutSpot))
+			setting, needed, by, c.Floor, c.Floor, c.w.Desired, OptionalCount(c.WithoutSpot))
 		c.Floor, c.FloorSource = needed, by
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/lister/listertest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kubectl/report"
@@ -259,6 +260,17 @@ func TestOptInKeepsBudgets(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The change names a rule if the policy ignores the annotation.
+func TestAssessWithIgnoredAnnotations(t *testing.T) {
+	for policy, want := range map[decision.AnnotationPolicy]string{decision.AllowAnnotations: spot.MinOnDemandAnnotation, decision.IgnoreAnnotations: "minOnDemand in a rule"} {
+		view := loaded(t, running("statefulset vault 3 od od od volume=a"))
+		view.Policy.Annotations = policy
+		if why := strings.Join(view.Assess(pricing.New(nil, "none"), false).Workloads[0].Reasons, "; "); !strings.Contains(why, "set "+want) {
+			t.Errorf("%q, want %q", why, want)
+		}
+	}
 }
 
 // A command that would not replace all pods, or only restart them, is missing.
