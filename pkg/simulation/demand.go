@@ -100,7 +100,7 @@ func (r *Room) placePending() {
 		// Preemption victims still occupy the room of a nominated pod. The node's remaining room
 		// may become negative, so that no other pod fits.
 		if at := nominated[p]; at != nil {
-			r.place(p, at, r.classOf(p))
+			r.place(p, at, r.classOf(p, decision.Unassigned))
 			r.results[query{pod: p}] = result{to: at.Node}
 		}
 	}
@@ -109,7 +109,7 @@ func (r *Room) placePending() {
 		if nominated[p] != nil || Excessive(p) || ofNamespace[p.Namespace] >= maxHopeless || r.expired() {
 			continue
 		}
-		c := r.classOf(p)
+		c := r.classOf(p, decision.Unassigned)
 		if why, known := hopeless[c]; known {
 			r.results[query{pod: p}] = result{why: why}
 		} else if to, why := r.Replace(p, decision.Unassigned); to == nil {

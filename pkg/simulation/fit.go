@@ -8,6 +8,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
@@ -47,6 +48,8 @@ type class struct {
 	terms    *terms // nil: independent of other pods
 	// repelledBy is the result of Index.AntiAffinities for each pod of the class.
 	repelledBy []*snapshot.AntiAffinity
+	// reassigned reports whether the pods lose the capacity type that package gating assigned.
+	reassigned bool
 	*workload.Requirements
 
 	// suitability caches, by site.index, whether a node is suitable for such pods.
@@ -63,21 +66,28 @@ const (
 	unsuitable
 )
 
-// classOf returns the class of p. It compares only pods of one revision.
-func (r *Room) classOf(p *snapshot.Pod) *class {
+// classOf returns the class of p. It compares only pods of one revision. The replacement of a pod
+// that was assigned a capacity type gets its own assignment: requires, or none after spot. Otherwise
+// it is expected to get the same.
+func (r *Room) classOf(p *snapshot.Pod, requires decision.AssignedCapacity) *class {
+	assigned := workload.AssignedCapacityOf(p.Pod)
+	reassigned := p.Spec.NodeName != "" && (assigned == decision.AssignedSpot || assigned == decision.AssignedOnDemand && requires != decision.Unassigned)
 	var key any = p
 	if revision := p.OwnRevision(); revision != nil {
 		key = revision
 	}
 	repelledBy := r.changes.index.AntiAffinities(p)
 	for _, c := range r.classes[key] {
-		if slices.Equal(c.repelledBy, repelledBy) && c.contains(p) {
+		if c.reassigned == reassigned && slices.Equal(c.repelledBy, repelledBy) && c.contains(p) {
 			return c
 		}
 	}
 	needs, _ := p.Successor()
 	c := newClass(p, needs)
-	c.repelledBy = repelledBy
+	c.repelledBy, c.reassigned = repelledBy, reassigned
+	if reassigned {
+		c.Requirements = workload.NewRequirements(workload.BeforeAssignment(p.Pod, r.snapshot.Policy), p.Volumes, needs)
+	}
 	c.terms = r.changes.newTerms(p)
 	c.suitability, c.next = make([]suitability, len(r.sites)), make([]int, len(r.groups))
 	r.classes[key] = append(r.classes[key], c)

@@ -188,7 +188,7 @@ func (r *Room) replace(q query) result {
 	// A released pod remains until its replacement is ready. Any other pod is gone before its
 	// replacement is placed. A preempted pod is gone already.
 	vacates := from != nil && p.Release == nil && len(r.changes.moved[p]) == 0
-	c := r.classOf(p)
+	c := r.classOf(p, q.requires)
 	found := false
 	if vacates {
 		r.count(p, from, dist, -1)

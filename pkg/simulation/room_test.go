@@ -75,3 +75,29 @@ func TestRoomUntil(t *testing.T) {
 		t.Errorf("%s, %q, want %q", nameOf(to), why, simulation.NotExamined)
 	}
 }
+
+// The capacity type that the controller assigned to a pod is no requirement of its replacement,
+// which gets its own.
+func TestReplaceAssigned(t *testing.T) {
+	for name, test := range map[string]struct {
+		assigned, on string
+		requires     decision.AssignedCapacity
+		slots, want  string // of node s
+	}{
+		"on-demand, returns to spot": {"on-demand", "gone", decision.AssignedSpot, "9", "s"},
+		"on-demand, remains there":   {"on-demand", "gone", decision.Unassigned, "9", "o"},
+		"spot, needs on-demand":      {"spot", "gone", decision.AssignedOnDemand, "9", "o"},
+		"spot, spot is full":         {"spot", "gone", decision.Unassigned, "0", "o"},
+		"waits for its own node":     {"spot", "-", decision.Unassigned, "0", "nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := clustertest.NewWorld(t)
+			w.Build("node gone on-demand m/a cordoned\nnode o on-demand m/a\nnode s spot m/a cpu=" + test.slots + "\ndeployment web 1 " + test.on +
+				" min=0 kept assigned=" + test.assigned + ":_why requires=node.kubernetes.io/capacity=" + test.assigned)
+			s := w.Snapshot()
+			if to, why := simulation.NewRoom(s).Replace(clustertest.Find(t, s, "web-0"), test.requires); nameOf(to) != test.want {
+				t.Errorf("replacement on %s (%s), want %s", nameOf(to), why, test.want)
+			}
+		})
+	}
+}

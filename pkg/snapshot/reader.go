@@ -97,7 +97,7 @@ func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
 // It reads each cache once, but not all at the same moment. A Snapshot may therefore contain a pod
 // whose owner or node is not known yet. An error is an error of a cache.
 func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
-	s := &Snapshot{Now: now}
+	s := &Snapshot{Now: now, Policy: r.policy}
 	core := r.factory.Core().V1()
 	nodes, pods, replicaSets := All(core.Nodes().Lister()), All(core.Pods().Lister()), All(r.replicaSets)
 	nodeOf := r.readNodes(s, nodes)

@@ -23,6 +23,8 @@ import (
 // list has a fixed order, so that the same cluster gives the same plans.
 type Snapshot struct {
 	Now time.Time
+	// Policy is the policy of the Reader. nil has no aliases of capacity labels.
+	Policy *decision.Policy
 	// Until is when the Facts of a node may next change although the node does not; zero means
 	// never.
 	Until time.Time
