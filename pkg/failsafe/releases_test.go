@@ -89,7 +89,7 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 		"a copy, no label can have its hash": {pod: released(standalone, former, func(p *v1.Pod) {
 			p.Annotations[spot.ReleasedAnnotation] = strings.ReplaceAll(p.Annotations[spot.ReleasedAnnotation], `"hash":"r"`, `"hash":"r "`)
 		}), others: []runtime.Object{rs}, running: true},
-		"not released":                             {pod: clustertest.NewPod("web-0", clustertest.OwnedBy("ReplicaSet", "web-r")), others: []runtime.Object{web(2), rs}},
+		"not released": {pod: clustertest.NewPod("web-0", clustertest.OwnedBy("ReplicaSet", "web-r")), others: []runtime.Object{web(2), rs}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.pod.ResourceVersion = "1"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,7 +55,7 @@ func TestReader(t *testing.T) {
 			w := clustertest.NewWorld(t)
 			w.Build("node o on-demand m/a\ndeployment x 1 o")
 			k := &simulation.Provisioning{Policy: &w.Policy}
-			k.SetPools([]providers.NodePool{{LimitReached: true}}) // as read before
+			k.SetPools([]providers.NodePool{{Left: v1.ResourceList{v1.ResourceCPU: {}}}}) // as read before
 			read(t.Context(), client, &k.Pools)
 			s := w.Snapshot()
 			got := k.Feasibility(s).FitsNewNode(clustertest.Find(t, s, "x-0"), decision.AssignedSpot)

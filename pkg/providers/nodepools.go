@@ -21,6 +21,13 @@ var NodePools = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1"
 // NodePoolLabel is the label of a node with the name of its NodePool.
 var NodePoolLabel = NodePools.Group + "/nodepool"
 
+// eksAuto is the group of the node classes of EKS Auto Mode. It sets the label compute-type of this
+// domain on its nodes, and those of their instances.
+const eksAuto = "eks.amazonaws.com"
+
+// InstanceLabels are prefixes of labels that the provisioner sets by the instance that it chooses.
+var InstanceLabels = []string{"karpenter.", eksAuto + "/instance-"}
+
 // NodeGroups are the labels that name a node, or a group of nodes that are created alike.
 var NodeGroups = []string{v1.LabelHostname, NodePoolLabel, "eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name",
 	"cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool", "agentpool",
@@ -33,14 +40,24 @@ type NodePool struct {
 	Taints []v1.Taint `json:"taints"`
 	// Requirements are the labels that the nodes have.
 	Requirements []v1.NodeSelectorRequirement `json:"requirements"`
-	// LimitReached reports whether its nodes use all of a resource that the pool limits. NotReady
-	// reports whether Karpenter adds no nodes for pods: the pool is not ready, static or deleted.
-	// Or the object could not be read, and proves nothing.
-	LimitReached, NotReady bool `json:"-"`
+	// Left is what the limits of the pool leave of each limited resource.
+	Left v1.ResourceList `json:"-"`
+	// NotReady reports whether Karpenter adds no nodes for pods: the pool is not ready, static or
+	// deleted. Or the object could not be read, and proves nothing.
+	NotReady bool `json:"-"`
 }
 
-// Adds reports whether Karpenter may add a node of the pool now.
-func (p *NodePool) Adds() bool { return !p.LimitReached && !p.NotReady }
+// Adds reports whether Karpenter may add a node of the pool now for a pod with these requests. An
+// exhausted resource that the pod does not request matters only if every node has it.
+func (p *NodePool) Adds(requests v1.ResourceList) bool {
+	for name, left := range p.Left {
+		onEach := slices.Contains([]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, "nodes"}, name)
+		if request := requests[name]; left.Cmp(request) < 0 || onEach && left.IsZero() {
+			return false
+		}
+	}
+	return !p.NotReady
+}
 
 // ReadNodePool reads an object of NodePools. Fields that it does not have are empty. An unreadable
 // object is NotReady, and harms no other pool.
@@ -53,7 +70,12 @@ func ReadNodePool(object *unstructured.Unstructured) NodePool {
 				Metadata struct {
 					Labels map[string]string `json:"labels"`
 				} `json:"metadata"`
-				Spec NodePool `json:"spec"`
+				Spec struct {
+					NodePool     `json:",inline"`
+					NodeClassRef struct {
+						Group string `json:"group"`
+					} `json:"nodeClassRef"`
+				} `json:"spec"`
 			} `json:"template"`
 		} `json:"spec"`
 		Status struct {
@@ -64,7 +86,7 @@ func ReadNodePool(object *unstructured.Unstructured) NodePool {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &pool); err != nil {
 		return NodePool{Name: object.GetName(), NotReady: true}
 	}
-	result := pool.Spec.Template.Spec
+	result := pool.Spec.Template.Spec.NodePool
 	result.Name = object.GetName()
 	for i := range result.Requirements {
 		exclusive(&result.Requirements[i])
@@ -73,13 +95,17 @@ func ReadNodePool(object *unstructured.Unstructured) NodePool {
 	result.NotReady = object.GetDeletionTimestamp() != nil || pool.Spec.Replicas != nil || ready != nil && ready.Status != metav1.ConditionTrue
 	labels := map[string]string{NodePoolLabel: object.GetName()}
 	maps.Copy(labels, pool.Spec.Template.Metadata.Labels)
+	if pool.Spec.Template.Spec.NodeClassRef.Group == eksAuto {
+		labels[eksAuto+"/compute-type"] = "auto"
+	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		result.Requirements = append(result.Requirements,
 			v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{labels[key]}})
 	}
-	for name, limit := range pool.Spec.Limits {
-		used := pool.Status.Resources[name]
-		result.LimitReached = result.LimitReached || used.Cmp(limit) >= 0
+	result.Left = pool.Spec.Limits
+	for name, left := range result.Left {
+		left.Sub(pool.Status.Resources[name])
+		result.Left[name] = left
 	}
 	return result
 }

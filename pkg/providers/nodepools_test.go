@@ -29,6 +29,10 @@ func TestReadNodePool(t *testing.T) {
 			`{"requirements": [{"key": "` + cpu + `", "operator": "Gte", "values": ["many"]}, {"key": "` + cpu + `", "operator": "Lte"}]}`,
 			providers.NodePool{Name: "p", Requirements: list{{Key: cpu, Operator: "Gte", Values: []string{"many"}}, {Key: cpu, Operator: "Lte"}, named}},
 		},
+		"EKS Auto Mode": {
+			`{"nodeClassRef": {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}}`,
+			providers.NodePool{Name: "p", Requirements: list{{Key: "eks.amazonaws.com/compute-type", Operator: v1.NodeSelectorOpIn, Values: []string{"auto"}}, named}},
+		},
 		"unreadable": {`{"requirements": "all"}`, providers.NodePool{Name: "p", NotReady: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -144,16 +144,16 @@ func (k *Provisioning) endRefusals(s *snapshot.Snapshot) {
 }
 
 // noPoolFits reports whether pools that may add a node of the required capacity type are known, and
-// each one has a taint that pods of the class do not tolerate, or has reached its limit if limits
+// each one has a taint that p, of the class c, does not tolerate, or has reached a limit if limits
 // count, or cannot offer an extended resource.
-func (k *Provisioning) noPoolFits(c *class, requires decision.AssignedCapacity, limits bool) bool {
+func (k *Provisioning) noPoolFits(p *snapshot.Pod, c *class, requires decision.AssignedCapacity, limits bool) bool {
 	known := false
 	for _, pool := range k.KnownPools() {
 		if slices.ContainsFunc(pool.Requirements, func(r v1.NodeSelectorRequirement) bool { return k.excludes(&r, requires) }) {
 			continue
 		}
 		known = true
-		if c.AdmitPool(&pool) && !(limits && pool.LimitReached) {
+		if c.AdmitPool(&pool) && (!limits || pool.NotReady || pool.Adds(p.Requests)) {
 			return false
 		}
 	}
@@ -311,7 +311,7 @@ func (f *Feasibility) fits(p *snapshot.Pod, requires decision.AssignedCapacity, 
 			evidence = true
 		}
 	}
-	return !evidence || !known && !f.provisioning.noPoolFits(c, requires, limits) || f.poolAdds(&before, c, changes, requires)
+	return !evidence || !known && !f.provisioning.noPoolFits(p, c, requires, limits) || f.poolAdds(&before, c, changes, requires)
 }
 
 // poolAdds reports whether a pool can add a node of the required capacity type for the replacement
@@ -328,7 +328,7 @@ func (f *Feasibility) poolAdds(p *snapshot.Pod, c *class, changes *changes, requ
 				return node != nil && f.allows(c, changes, &snapshot.Node{Node: node})
 			})
 		}
-		return pool.Adds() &&
+		return pool.Adds(p.Requests) &&
 			(requires.Admits(decision.OnDemand) && adds(decision.OnDemand) || requires.Admits(decision.Spot) && adds(decision.Spot))
 	})
 }

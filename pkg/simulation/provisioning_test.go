@@ -25,7 +25,11 @@ func TestFitsPools(t *testing.T) {
 	onDemandOnly, zone := in("karpenter.sh/capacity-type", "on-demand"), in(v1.LabelTopologyZone, "a")
 	taint := []v1.Taint{{Key: "t", Effect: v1.TaintEffectNoSchedule}}
 	pool := func(taints []v1.Taint, full bool, requirements ...v1.NodeSelectorRequirement) providers.NodePool {
-		return providers.NodePool{Taints: taints, LimitReached: full, Requirements: requirements}
+		left := v1.ResourceList{v1.ResourceCPU: resource.MustParse("9"), "nvidia.com/gpu": {}} // no GPUs, which the pod does not need
+		if full {
+			left[v1.ResourceCPU] = resource.MustParse("500m")
+		}
+		return providers.NodePool{Taints: taints, Left: left, Requirements: requirements}
 	}
 	const noSpot = "node o on-demand m/a\ndeployment x 1 o"
 	const otherSpot = "node o on-demand m/a\nnode s spot m/a taint=u\ndeployment x 1 o"
@@ -88,7 +92,7 @@ func TestFitsDevices(t *testing.T) {
 		"on-demand existed":                    {spot: "4", vanished: "1", want: true},
 		"a pool that may have GPUs":            {spot: "4", pools: []providers.NodePool{{Requirements: []v1.NodeSelectorRequirement{onDemand}}}, want: true},
 		"a pool that cannot":                   {spot: "4", pools: []providers.NodePool{{Requirements: []v1.NodeSelectorRequirement{onDemand, general}}}, want: false},
-		"a pool that may, but is at its limit": {spot: "4", pools: []providers.NodePool{{LimitReached: true}}, want: false},
+		"a pool that may, but is at its limit": {spot: "4", pools: []providers.NodePool{{Left: v1.ResourceList{"nvidia.com/gpu": {}}}}, want: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.NewWorld(t)

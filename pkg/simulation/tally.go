@@ -132,7 +132,7 @@ func affinityPods(terms []fwk.AffinityTerm) (text string) {
 
 // affinityScopes returns the scopes that contain the pods that match a term.
 func affinityScopes(x *snapshot.Index, term *fwk.AffinityTerm) (scopes []snapshot.Scope) {
-	if term.NamespaceSelector.Empty() {
+	if _, selects := term.NamespaceSelector.Requirements(); selects {
 		return []snapshot.Scope{x.Scope("", term.Selector)}
 	}
 	for namespace := range term.Namespaces {

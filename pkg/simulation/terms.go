@@ -65,7 +65,7 @@ func (c *changes) newTerms(p *snapshot.Pod) *terms {
 			term := &terms[i]
 			key := tallyKey{pods: affinityPods(terms[i : i+1]), topologyKey: term.TopologyKey}
 			t.antiAffinityCounts = append(t.antiAffinityCounts,
-				c.tally(key, affinityScopes(c.index, term), func(p *snapshot.Pod) bool { return term.Matches(p.Pod, nil) }))
+				c.tally(key, affinityScopes(c.index, term), func(p *snapshot.Pod) bool { return snapshot.MayMatch(term, p.Pod) }))
 		}
 	}
 	if len(t.affinityCounts)+len(t.antiAffinityCounts)+len(t.spread)+len(t.repelling)+len(t.volumeNodes) == 0 {

@@ -6,13 +6,13 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// AntiAffinity is a required anti-affinity term, and the pods that have it, in one namespace. A
-// term that selects namespaces by their labels applies only to the namespaces that it names.
+// AntiAffinity is a required anti-affinity term, and the pods that have it, in one namespace.
 type AntiAffinity struct {
 	fwk.AffinityTerm
 	Namespace string
@@ -26,11 +26,19 @@ func (x *Index) AntiAffinities(p *Pod) (all []*AntiAffinity) {
 		x.readAntiAffinities()
 	}
 	for _, one := range slices.Concat(x.antiAffinities[p.Namespace], x.antiAffinities[""]) {
-		if one.Matches(p.Pod, nil) {
+		if MayMatch(&one.AffinityTerm, p.Pod) {
 			all = append(all, one)
 		}
 	}
 	return all
+}
+
+// MayMatch reports whether an anti-affinity term matches the pod. Of the labels of namespaces only their name is
+// known, so a term that selects by another one is expected to select the namespace.
+func MayMatch(term *fwk.AffinityTerm, pod *v1.Pod) bool {
+	selectors, _ := term.NamespaceSelector.Requirements()
+	unknown := slices.ContainsFunc(selectors, func(r labels.Requirement) bool { return r.Key() != v1.LabelMetadataName })
+	return term.Matches(pod, labels.Set{v1.LabelMetadataName: pod.Namespace}) || unknown && term.Selector.Matches(labels.Set(pod.Labels))
 }
 
 // readAntiAffinities reads the terms of all pods. It skips pods with too many terms, and the terms
@@ -60,8 +68,8 @@ func (x *Index) readAntiAffinities() {
 				one := &AntiAffinity{term, p.Namespace, map[*Pod]bool{}}
 				equal[string(text)], own = one, append(own, one)
 				namespaces := term.Namespaces.UnsortedList()
-				if term.NamespaceSelector.Empty() {
-					namespaces = []string{""}
+				if _, selects := term.NamespaceSelector.Requirements(); selects {
+					namespaces = []string{""} // of all namespaces
 				}
 				for _, namespace := range namespaces {
 					x.antiAffinities[namespace] = append(x.antiAffinities[namespace], one)

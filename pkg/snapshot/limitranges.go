@@ -12,7 +12,7 @@ import (
 // withLimitRanges returns what the LimitRanges of its namespace make of a new pod with the
 // template, as the admission plugin LimitRanger does: its containers get the requests and limits
 // that they lack. refused explains why the API server rejects the pod; "" if it does not. The
-// template may be nil, and is not changed. Ratios of limits to requests are ignored.
+// template may be nil, and is not changed.
 func withLimitRanges(template *v1.PodSpec, ranges []*v1.LimitRange) (created *v1.PodSpec, refused string) {
 	if template == nil || len(ranges) == 0 {
 		return template, ""
@@ -56,6 +56,12 @@ func violates(item *v1.LimitRangeItem, of *v1.ResourceRequirements) bool {
 	for name, least := range item.Min {
 		limit, limited := of.Limits[name]
 		if request := of.Requests[name]; request.Cmp(least) < 0 || limited && limit.Cmp(least) < 0 {
+			return true
+		}
+	}
+	for name, most := range item.MaxLimitRequestRatio {
+		limit, request := of.Limits[name], of.Requests[name]
+		if request.IsZero() || limit.IsZero() || limit.AsApproximateFloat64() > most.AsApproximateFloat64()*request.AsApproximateFloat64() {
 			return true
 		}
 	}

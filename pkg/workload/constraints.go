@@ -264,13 +264,17 @@ func (e *NodeEvidence) AdmitsOnly(pod *v1.Pod, volumes []*v1.PersistentVolume, o
 		}
 		break // most pods fit any node; other pods with equal constraints share an answer
 	}
+	var requests v1.ResourceList
+	if len(e.Pools.KnownPools()) > 0 {
+		requests = RequestsOf(pod) // their limits matter
+	}
 	// It has no error. A tenant chooses the length of the text.
-	text, _ := json.Marshal([]any{only, pod.Spec.NodeSelector, requiredTerms(pod), pod.Spec.Tolerations, volumes, c.resources})
+	text, _ := json.Marshal([]any{only, pod.Spec.NodeSelector, requiredTerms(pod), pod.Spec.Tolerations, volumes, c.resources, requests})
 	hash := sha256.Sum256(text)
 	if answer, known := e.answers.Get(hash); known {
 		return answer.(bool)
 	}
-	answer := e.judge(pod, &c, only) && !e.Pools.Add(e.policy, pod, volumes, decision.Spot-only)
+	answer := e.judge(pod, &c, only) && !e.Pools.Add(e.policy, pod, volumes, decision.Spot-only, true)
 	e.answers.Add(hash, answer)
 	return answer
 }

@@ -275,8 +275,9 @@ func TestPoolsBesideNodes(t *testing.T) {
 	pool := func(requirements ...v1.NodeSelectorRequirement) *providers.NodePool {
 		return &providers.NodePool{Requirements: requirements}
 	}
-	full, notReady, tainted := pool(both, team), pool(both, team), pool(both, team)
-	full.LimitReached, notReady.NotReady = true, true
+	full, notReady, tainted, unused, small := pool(both, team), pool(both, team), pool(both, team), pool(both, team), pool(both, team)
+	unused.Left, small.Left = v1.ResourceList{"nvidia.com/gpu": {}}, v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
+	full.Left, notReady.NotReady = v1.ResourceList{v1.ResourceCPU: {}}, true
 	tainted.Taints = []v1.Taint{{Key: "t", Effect: v1.TaintEffectNoSchedule}}
 	evidence := evidenceOf(clustertest.NewNode("od", "on-demand", "m/a"), clustertest.NewNode("sp", "spot", "m/a", "label=team=apps"))
 	evidence.Pools = &workload.Pools{}
@@ -291,6 +292,8 @@ func TestPoolsBesideNodes(t *testing.T) {
 		{"a pool of both types", pool(both, team), false},
 		{"at its limit", full, true},
 		{"below its limit again", pool(both, team), false},
+		{"at the limit of what the pod does not request", unused, false},
+		{"at the limit of what the pod requests in part", small, true},
 		{"not ready", notReady, true},
 		{"tainted", tainted, true},
 		{"of spot only", pool(in("karpenter.sh/capacity-type", "spot"), team), true},

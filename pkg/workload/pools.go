@@ -46,10 +46,11 @@ func (p *Pools) version() *[]providers.NodePool {
 	return p.known.Load()
 }
 
-// Add reports whether a pool can add a node of the capacity type for the pod now; see PoolNode.
-func (p *Pools) Add(policy *decision.Policy, pod *v1.Pod, volumes []*v1.PersistentVolume, capacity decision.CapacityType) bool {
+// Add reports whether a pool can add a node of the capacity type for the pod; see PoolNode. now
+// reports whether the state of the pool matters: its limits, and whether it is ready.
+func (p *Pools) Add(policy *decision.Policy, pod *v1.Pod, volumes []*v1.PersistentVolume, capacity decision.CapacityType, now bool) bool {
 	return slices.ContainsFunc(p.KnownPools(), func(pool providers.NodePool) bool {
-		return pool.Adds() && PoolNode(&pool, policy, pod, volumes, capacity) != nil
+		return (!now || pool.Adds(RequestsOf(pod))) && PoolNode(&pool, policy, pod, volumes, capacity) != nil
 	})
 }
 
@@ -136,7 +137,7 @@ func poolLabels(pool, wanted []v1.NodeSelectorRequirement, policy *decision.Poli
 			for _, r := range requirements {
 				labels[r.Key] = values[at]
 			}
-		case exists[label] || ofPool[label] && isCapacityLabel(policy, label):
+		case exists[label] && len(values) > 0 || ofPool[label] && isCapacityLabel(policy, label):
 			return nil
 		}
 	}
@@ -206,6 +207,6 @@ func sameLabel(key string) string {
 // depends on the requirements of their pods. Karpenter calls such labels well-known.
 func setByProviders(label string) bool {
 	return slices.Contains([]string{v1.LabelTopologyZone, v1.LabelTopologyRegion, "topology.k8s.aws/zone-id", v1.LabelInstanceTypeStable,
-		v1.LabelArchStable, v1.LabelOSStable, v1.LabelWindowsBuild}, label) ||
-		strings.HasPrefix(label, "karpenter.") && !strings.HasSuffix(label, "nodeclass")
+		v1.LabelArchStable, v1.LabelOSStable, v1.LabelWindowsBuild}, label) || !strings.HasSuffix(label, "nodeclass") &&
+		slices.ContainsFunc(providers.InstanceLabels, func(prefix string) bool { return strings.HasPrefix(label, prefix) })
 }

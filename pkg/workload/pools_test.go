@@ -104,7 +104,9 @@ func TestPoolNode(t *testing.T) {
 		"another name of a label": {list{in(v1.LabelOSStable, "linux")}, selector(list{in("beta.kubernetes.io/os", "linux")}), none, decision.OnDemand, true},
 		"another node class":      {list{}, selector(list{in("karpenter.k8s.aws/ec2nodeclass", "gpu")}), none, decision.OnDemand, false},
 		"a volume of one node":    {list{zones}, none, selector(list{in("topology.topolvm.io/node", "n")}), decision.OnDemand, false},
-		"no named zone":           {list{is(v1.LabelTopologyZone, v1.NodeSelectorOpExists)}, none, none, decision.OnDemand, false},
+		"EKS Auto Mode":           {list{}, selector(list{in("eks.amazonaws.com/instance-category", "c")}), none, decision.OnDemand, true},
+		"a managed node group":    {list{}, selector(list{in("eks.amazonaws.com/nodegroup", "c")}), none, decision.OnDemand, false},
+		"no named zone":           {list{is(v1.LabelTopologyZone, v1.NodeSelectorOpExists)}, none, none, decision.OnDemand, true},
 		"too many values":         {list{zones}, selector(list{in(v1.LabelTopologyZone, append(make([]string, workload.MaxTerms), "a")...)}), none, decision.OnDemand, false},
 		"impossible":              {list{in("a", "x"), in("a", "y")}, none, none, decision.OnDemand, false},
 	} {

@@ -187,7 +187,9 @@ func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 			}) { // its device plugin may start
 				tolerant.Spec.Containers, tolerant.Spec.InitContainers = nil, nil
 			}
-			return !a.couldRun(&tolerant, decision.AssignedOnDemand)
+			// A limit, a refusal or an unready pool ends, but an exemption lasts as long as the pod.
+			return !a.couldRun(&tolerant, decision.AssignedOnDemand) &&
+				!a.settings.Provisioning.Add(a.settings.Policy, &tolerant, a.feasibility.volumesOf(pod), decision.OnDemand, false)
 		},
 	}
 }

@@ -175,7 +175,7 @@ func TestPoolsOfKarpenter(t *testing.T) {
 	}
 	full := func(capacity string) providers.NodePool {
 		p := pool(capacity)
-		p.LimitReached = true
+		p.Left = v1.ResourceList{v1.ResourceCPU: {}}
 		return p
 	}
 	tainted := func(capacity string) providers.NodePool {
@@ -200,6 +200,34 @@ func TestPoolsOfKarpenter(t *testing.T) {
 			w.create(gated("ReplicaSet", "web-r", "web-0"))
 			if got := w.assigned()["web-0"]; got != test.want {
 				t.Errorf("assigned %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// A NodePool that adds no node now exempts no pod, because an exemption does not end.
+func TestPoolsThatAddNothingNow(t *testing.T) {
+	selector := map[string]string{"pool": "spot"}
+	for name, test := range map[string]struct {
+		pool providers.NodePool
+		want string
+	}{
+		"a limit":   {providers.NodePool{Left: v1.ResourceList{v1.ResourceCPU: {}}}, spot.GrantedFallback},
+		"not ready": {providers.NodePool{NotReady: true}, spot.GrantedFallback},
+		"of spot":   {providers.NodePool{Requirements: []v1.NodeSelectorRequirement{{Key: karpenter, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}}}}, spot.GrantedExemption},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: time.Hour},
+				append(clustertest.NewDeployment("web", 1), pooled("o", "on-demand", "a"), pooled("s", "spot", "a"))...)
+			test.pool.Requirements = append(test.pool.Requirements, v1.NodeSelectorRequirement{Key: "pool", Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}})
+			w.settings.Provisioning.SetPools([]providers.NodePool{test.pool})
+			pod := gated("ReplicaSet", "web-r", "web-0")
+			pod.Spec.NodeSelector = selector
+			w.create(pod)
+			w.assigned()
+			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-0", metav1.GetOptions{})
+			if err != nil || workload.Granted(pod) != test.want {
+				t.Errorf("granted %q, %v, want %q", workload.Granted(pod), err, test.want)
 			}
 		})
 	}

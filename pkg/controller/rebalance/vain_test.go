@@ -72,6 +72,9 @@ func TestNoMoveInVain(t *testing.T) {
 		"heal: another pod repels it":                         {heal, against("db", "cache-0"), nil, ""},
 		"heal: another pod elsewhere repels it":               {heal, against("db", "other"), nil, "evict db-0"},
 		"heal: another pod repels others":                     {heal, against("web", "cache-0"), nil, "evict db-0"},
+		"heal: another pod repels its namespace by name":      {heal, inNamespaces(against("db", "cache-0"), v1.LabelMetadataName, "shop"), nil, ""},
+		"heal: another pod repels another namespace":          {heal, inNamespaces(against("db", "cache-0"), v1.LabelMetadataName, "other"), nil, "evict db-0"},
+		"heal: another pod repels unknown namespaces":         {heal, inNamespaces(against("db", "cache-0"), "team", "shop"), nil, ""},
 		"heal: another pod on its node uses its volume":       {heal, mode(v1.ReadWriteOnce), nil, ""},
 		"heal: another pod uses its volume, which is for one": {heal, mode(v1.ReadWriteOncePod), nil, ""},
 		"heal: another pod uses its volume, which is for all": {heal, mode(v1.ReadWriteMany), nil, "evict db-0"},
@@ -86,6 +89,10 @@ func TestNoMoveInVain(t *testing.T) {
 		"saving: a LimitRange makes its successor larger": {saving, noRequests, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypeContainer, DefaultRequest: cpu("8")})}, ""},
 		"saving: a LimitRange forbids its successor": {saving, nil, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypeContainer, Default: cpu("500m"),
 			Max: cpu("500m")})}, ""},
+		"saving: a LimitRange forbids its ratio": {saving, nil, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypeContainer, Default: cpu("5"),
+			MaxLimitRequestRatio: cpu("4")})}, ""},
+		"saving: a LimitRange permits its ratio": {saving, nil, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypeContainer, Default: cpu("4"),
+			MaxLimitRequestRatio: cpu("4")})}, "release web-0"},
 		"saving: a LimitRange of pods forbids its successor":  {saving, nil, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypePod, Max: cpu("500m")})}, ""},
 		"saving: a LimitRange requires more of its successor": {saving, nil, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypeContainer, Min: cpu("2")})}, ""},
 	} {
@@ -119,6 +126,17 @@ func TestNoMoveInVain(t *testing.T) {
 			}
 			clustertest.Equal(t, "first move", test.want, strings.Join(got, ", "))
 		})
+	}
+}
+
+// inNamespaces makes the anti-affinity that change adds select namespaces by a label.
+func inNamespaces(change func(runtime.Object), key, value string) func(runtime.Object) {
+	return func(object runtime.Object) {
+		change(object)
+		if pod, ok := object.(*v1.Pod); ok && pod.Spec.Affinity != nil {
+			terms := pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			terms[0].NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+		}
 	}
 }
 
