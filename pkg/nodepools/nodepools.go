@@ -17,6 +17,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
+// firstRead is how long Start waits for the first answer. Without it, other nodes would prove that
+// no on-demand node can be added.
+const firstRead = 10 * time.Second
+
 // Start returns the pools, which Watch updates until ctx is done; nil without a config.
 func Start(ctx context.Context, config *rest.Config) (*workload.Pools, error) {
 	if config == nil {
@@ -27,6 +31,7 @@ func Start(ctx context.Context, config *rest.Config) (*workload.Pools, error) {
 		return nil, fmt.Errorf("creating the client that reads NodePools: %w", err)
 	}
 	pools := &workload.Pools{}
+	_ = wait.PollUntilContextTimeout(ctx, time.Second, firstRead, true, func(ctx context.Context) (bool, error) { return read(ctx, client, pools), nil })
 	go Watch(ctx, client, pools)
 	return pools, nil
 }
@@ -37,15 +42,17 @@ func Watch(ctx context.Context, client dynamic.Interface, pools *workload.Pools)
 	wait.UntilWithContext(ctx, func(ctx context.Context) { read(ctx, client, pools) }, 5*time.Second)
 }
 
-func read(ctx context.Context, client dynamic.Interface, pools *workload.Pools) {
+// read reports whether the API server has answered.
+func read(ctx context.Context, client dynamic.Interface, pools *workload.Pools) bool {
 	list, err := client.Resource(providers.NodePools).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil && !apierrors.IsNotFound(err) {
 		klog.FromContext(ctx).V(2).Info("Reading NodePools failed, will retry", "err", err)
-		return
+		return apierrors.IsForbidden(err)
 	}
 	var found []providers.NodePool
 	for i := 0; err == nil && i < len(list.Items); i++ {
 		found = append(found, providers.ReadNodePool(&list.Items[i]))
 	}
 	pools.SetPools(found)
+	return true
 }

@@ -62,13 +62,14 @@ func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
 	if a.feasibility.labels == nil {
 		a.feasibility.labels, a.feasibility.hidden = a.settings.Labels.ForNodes(a.settings.Policy, a.feasibility.Nodes)
 	}
+	labels = a.feasibility.labels.forPod(pod, a.feasibility.Nodes)
 	if !a.settings.Scope.KeepsScheduler(pod) {
-		return &Labels{notSpot: a.settings.Labels.notSpot, spot: a.feasibility.labels.spot}, ""
+		return &Labels{notSpot: a.settings.Labels.notSpot, spot: labels.spot}, ""
 	}
 	if a.feasibility.hidden != nil {
 		hidden = a.feasibility.hidden.Name
 	}
-	return a.feasibility.labels, hidden
+	return labels, hidden
 }
 
 // takesRoom reports whether an on-demand node has room for the gated pod now, after all pods that

@@ -14,6 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Labels contains the node affinity expressions for capacity types.
@@ -157,12 +158,35 @@ func (l *Labels) spotLabels(policy *decision.Policy, keys []string, nodes []*v1.
 			}
 		}
 	}
-	most := func(e v1.NodeSelectorRequirement) int { return len(matching([]v1.NodeSelectorRequirement{e}, nodes)) }
-	slices.SortStableFunc(all, func(a, b v1.NodeSelectorRequirement) int { return most(b) - most(a) })
-	if most(all[0]) == 0 {
+	if most := sortByNodes(all, nodes); most == 0 {
 		return nil
 	}
 	return all
+}
+
+// sortByNodes sorts expressions: most nodes match the first one. It returns how many do.
+func sortByNodes(all []v1.NodeSelectorRequirement, nodes []*v1.Node) (most int) {
+	count := func(e v1.NodeSelectorRequirement) int { return len(matching([]v1.NodeSelectorRequirement{e}, nodes)) }
+	slices.SortStableFunc(all, func(a, b v1.NodeSelectorRequirement) int { return count(b) - count(a) })
+	return count(all[0])
+}
+
+// forPod returns the labels for a pod: if its own terms are extended, by an expression that spot
+// nodes match which they admit.
+func (l *Labels) forPod(pod *v1.Pod, nodes []*snapshot.Node) *Labels {
+	if len(l.spot) < 2 || nodeAffinity(pod.Spec.Affinity).RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return l
+	}
+	var admitted []*v1.Node
+	own := workload.NewConstraints(pod, nil)
+	for _, n := range nodes {
+		if n.Facts.Capacity.Type == decision.Spot && own.Matches(n.Node) {
+			admitted = append(admitted, n.Node)
+		}
+	}
+	spot := slices.Clone(l.spot)
+	sortByNodes(spot, admitted)
+	return &Labels{notSpot: l.notSpot, spot: spot}
 }
 
 // allOf returns the terms that a node matches if it matches all expressions.

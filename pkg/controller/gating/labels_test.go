@@ -313,22 +313,24 @@ func TestTwoProvisioners(t *testing.T) {
 	const eks, zone = "eks.amazonaws.com/capacityType", v1.LabelTopologyZone
 	in := func(key, value string) v1.NodeSelectorRequirement { return expression(key, v1.NodeSelectorOpIn, value) }
 	for name, test := range map[string]struct {
-		kept, own bool
-		want      []v1.NodeSelectorTerm
+		kept bool
+		own  string // the zone of its own term
+		want []v1.NodeSelectorTerm
 	}{
-		"our scheduler":     {want: anyOf([]v1.NodeSelectorRequirement{in(karpenter, "spot"), in(eks, "SPOT")})},
-		"another scheduler": {kept: true, want: anyOf([]v1.NodeSelectorRequirement{in(karpenter, "spot"), in(eks, "SPOT")})},
-		"a term of the pod": {own: true, want: allOf([]v1.NodeSelectorRequirement{in(zone, "a"), in(karpenter, "spot")})},
+		"our scheduler":            {want: anyOf([]v1.NodeSelectorRequirement{in(karpenter, "spot"), in(eks, "SPOT")})},
+		"another scheduler":        {kept: true, want: anyOf([]v1.NodeSelectorRequirement{in(karpenter, "spot"), in(eks, "SPOT")})},
+		"a term for the other one": {own: "b", want: allOf([]v1.NodeSelectorRequirement{in(zone, "b"), in(eks, "SPOT")})},
+		"a term of the pod":        {own: "a", want: allOf([]v1.NodeSelectorRequirement{in(zone, "a"), in(karpenter, "spot")})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, decision.WorkloadSettings{Overflow: decision.NeverOverflow}, append(clustertest.NewDeployment("web", 1),
-				clustertest.NewNode("s1", "", "m/a", "label="+karpenter+"=spot"), clustertest.NewNode("s2", "", "m/a", "label="+eks+"=SPOT"))...)
+				clustertest.NewNode("s1", "", "m/a", "label="+karpenter+"=spot"), clustertest.NewNode("s2", "", "m/b", "label="+eks+"=SPOT"))...)
 			pod := gated("ReplicaSet", "web-r", "web-0")
 			if test.kept {
 				pod.Spec.SchedulerName, pod.Labels[spot.OptInLabel] = v1.DefaultSchedulerName, spot.KeepScheduler
 			}
-			if test.own {
-				pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, allOf([]v1.NodeSelectorRequirement{in(zone, "a")}))}
+			if test.own != "" {
+				pod.Spec.Affinity = &v1.Affinity{NodeAffinity: withRequired(nil, allOf([]v1.NodeSelectorRequirement{in(zone, test.own)}))}
 			}
 			w.create(pod)
 			clustertest.Equal(t, "assigned", "spot", w.assigned()["web-0"])
