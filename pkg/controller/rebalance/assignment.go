@@ -18,7 +18,7 @@ import (
 // require their capacity type. Nothing is wrong with such a pod yet. So a pod that would lose local
 // data stays, and every other replica must be ready.
 func (r *round) podsToAssign(w *snapshot.Workload) (pods int) {
-	if w.RollingOut || w.FloorStatus().Healable > 0 || !r.mayMove(w, migration.Assign, false) || !r.gatesReplacements(w) {
+	if w.FloorStatus().Healable > 0 || !r.mayMove(w, migration.Assign, false) || !r.gatesReplacements(w) {
 		return 0
 	}
 	return unassigned(w)

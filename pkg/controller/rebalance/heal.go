@@ -45,10 +45,7 @@ func (r *round) podsToHeal(w *snapshot.Workload) (pods int) {
 	if pods = w.FloorStatus().Healable; pods == 0 {
 		return 0
 	}
-	o := Obstacle{Cause: RollingOut}
-	if !w.RollingOut || rolloutPaused(w) {
-		o = r.obstacle(w, migration.Heal, r.unavailableTooLong(w))
-	}
+	o := r.obstacle(w, migration.Heal, r.unavailableTooLong(w))
 	if o.Cause == "" && w.KeepsScheduler && anyPod(w, func(p *snapshot.Pod) bool {
 		return p.Node != nil && p.Node.Facts.Capacity.Source == decision.Settling
 	}) {

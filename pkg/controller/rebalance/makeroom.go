@@ -111,7 +111,7 @@ func (c *roomPlanner) movableReplicas(w, waiting *snapshot.Workload) int {
 	if !ok {
 		// A StatefulSet creates its later pods only after its first pods are ready, and the waiting
 		// pods may be the first ones.
-		if !w.RollingOut && c.mayMove(w, migration.MakeRoom, w == waiting && w.StatefulSet != nil) {
+		if c.mayMove(w, migration.MakeRoom, w == waiting && w.StatefulSet != nil) {
 			n = w.FloorStatus().Surplus
 		}
 		c.movable[w.Key] = n

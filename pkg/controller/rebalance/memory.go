@@ -23,8 +23,8 @@ const (
 	// evictBackOff if the move evicted its pod first, because that costs a replica. The obstacle
 	// may be one that Room does not know, such as a filter of the user's scheduler. The back-off
 	// doubles with each failure, up to maxBackOff, because the obstacle may disappear. It also ends
-	// if the template of the workload changes, or if more replicas are in place than before the move.
-	// No change of a node ends it: in many clusters a node changes every minute.
+	// if the template of the workload changes. No change of a node ends it: in many clusters a node
+	// changes every minute.
 	minBackOff, evictBackOff, maxBackOff = time.Minute, time.Hour, 24 * time.Hour
 	// shortBackOff limits the back-off of moves that cost no replica, and of moves for which an
 	// autoscaler has to add a node: a cloud may have nodes again without notice.
@@ -95,9 +95,22 @@ type backOff struct {
 	Reason   migration.Reason
 	Placed   int
 	Template string
+	// Open reports whether the pod is gone, but the outcome of the move is not known yet.
+	Open bool
 	// IsReported reports whether an event has reported a back-off of at least evictBackOff, or need
 	// not: an autoscaler reports itself why it adds no node.
 	IsReported bool
+}
+
+// keyOf returns the key of a workload in the memory. A group of pods is created anew, with another
+// UID, after each loss of one of its pods, but with the same name.
+func keyOf(w *snapshot.Workload) workload.OwnerKey {
+	key := w.Key
+	if w.GroupsKey != (workload.OwnerKey{}) {
+		key = w.GroupsKey
+		key.Role = w.Name
+	}
+	return key
 }
 
 // templateOf returns a value that changes with the template of the newest pods of the workload; ""
@@ -186,7 +199,7 @@ func (l *passedOn) interrupt(n *snapshot.Node, now time.Time) {
 // should save cost does not delay a heal.
 func (m *memory) pause(w *snapshot.Workload, reason migration.Reason, now time.Time, pause time.Duration) Obstacle {
 	last, ok := m.Interrupted[w.Key]
-	b := m.BackOffs[w.Key]
+	b := m.BackOffs[keyOf(w)]
 	switch {
 	case ok && now.Before(last.Add(pause)):
 		return Obstacle{Cause: Interrupted, Until: last.Add(pause)}
@@ -229,12 +242,11 @@ func (m *memory) track(r *round) (inProgress int) {
 	inProgress += len(releases)
 	for _, w := range r.snapshot.Workloads {
 		guard(w, func() {
-			if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, r.attempted[a.pod]) {
+			if a := m.attempts[keyOf(w)]; a != nil && m.unsettled(r, w, a, r.attempted[a.pod]) {
 				inProgress++
 			}
-			b, failed := m.BackOffs[w.Key]
-			if settled := r.transitions[w.Key] == (snapshot.PodsInTransition{}) && !r.starting(w); failed && settled && placed(w, b.Reason) > b.Placed {
-				delete(m.BackOffs, w.Key) // the move helped after all, but its attempt had ended, or its leader
+			if m.attempts[keyOf(w)] == nil && r.transitions[w.Key] == (snapshot.PodsInTransition{}) && !r.starting(w) {
+				m.close(w) // a rollout ended the attempt, or the leader changed
 			}
 		})
 	}
@@ -261,23 +273,21 @@ func (m *memory) unsettled(r *round, w *snapshot.Workload, a *attempt, pod *snap
 		a.released = true
 	case pod != nil && pod.DeletionTimestamp != nil:
 	case pod != nil && r.settings.Paused.Stops(safety.Cause(a.reason)):
-		delete(m.attempts, w.Key)
+		delete(m.attempts, keyOf(w))
 	case pod != nil:
 		if a.released || r.now.Sub(a.started) >= moveTimeout {
 			m.recordFailure(w, a, minBackOff, r.now)
-			delete(m.attempts, w.Key)
+			delete(m.attempts, keyOf(w))
 		}
 	case w.RollingOut && !rolloutPaused(w):
-		delete(m.attempts, w.Key) // the rollout replaces the pods that the move should improve
+		delete(m.attempts, keyOf(w)) // the rollout replaces the pods that the move should improve
 	case r.transitions[w.Key].Leaving() || unavailable(r.transitions[w.Key]) > a.unavailableBefore || r.starting(w):
 		m.recordGone(w, a, r.now)
 		return r.now.Sub(a.goneSince) < moveTimeout
-	case placed(w, a.reason) > a.placedBefore:
-		delete(m.attempts, w.Key)
-		delete(m.BackOffs, w.Key)
 	default:
 		m.recordGone(w, a, r.now)
-		delete(m.attempts, w.Key)
+		m.close(w)
+		delete(m.attempts, keyOf(w))
 	}
 	return false
 }
@@ -296,6 +306,18 @@ func (m *memory) recordGone(w *snapshot.Workload, a *attempt, now time.Time) {
 	m.recordFailure(w, a, least, now)
 }
 
+// close ends the back-off of a settled workload if its last move has helped. Otherwise the move has
+// failed.
+func (m *memory) close(w *snapshot.Workload) {
+	b := m.BackOffs[keyOf(w)]
+	if b.Open && placed(w, b.Reason) > b.Placed {
+		delete(m.BackOffs, keyOf(w))
+	} else if b.Open {
+		b.Open = false
+		m.BackOffs[keyOf(w)] = b
+	}
+}
+
 // placed returns the number of replicas of a workload that are where moves for a reason bring them.
 // It does not compare them with what the workload needs, which changes with nodes and other pods.
 // For make room it counts replicas on spot, whether or not that helped the waiting pod.
@@ -311,23 +333,23 @@ func placed(w *snapshot.Workload, reason migration.Reason) int {
 
 // recordFailure backs a workload off for at least that long.
 func (m *memory) recordFailure(w *snapshot.Workload, a *attempt, least time.Duration, now time.Time) {
-	b := backOff{Wait: least, Reason: a.reason, Placed: a.placedBefore, Template: templateOf(w), IsReported: a.provisions}
+	b := backOff{Wait: least, Reason: a.reason, Placed: a.placedBefore, Template: templateOf(w), Open: !a.goneSince.IsZero(), IsReported: a.provisions}
 	most := maxBackOff
 	if a.provisions || least == minBackOff {
 		most = shortBackOff
 	}
-	if last := m.BackOffs[w.Key]; last.Template == b.Template {
+	if last := m.BackOffs[keyOf(w)]; last.Template == b.Template {
 		b.Wait = min(max(2*last.Wait, least), most)
 	}
 	b.Until = now.Add(b.Wait)
-	m.BackOffs[w.Key] = b
+	m.BackOffs[keyOf(w)] = b
 }
 
 // reportBackOffs adds, once for each long back-off, a move that only reports it.
 func (r *round) reportBackOffs() {
 	for _, w := range r.snapshot.Workloads {
-		b := r.BackOffs[w.Key]
-		if b.IsReported || b.Wait < evictBackOff || r.attempts[w.Key] != nil || r.pause(w, b.Reason, r.now, 0).Cause != BackedOff {
+		b := r.BackOffs[keyOf(w)]
+		if b.IsReported || b.Wait < evictBackOff || r.attempts[keyOf(w)] != nil || r.pause(w, b.Reason, r.now, 0).Cause != BackedOff {
 			continue
 		}
 		b.IsReported = anyPod(w, func(p *snapshot.Pod) bool {
@@ -338,23 +360,25 @@ func (r *round) reportBackOffs() {
 			}
 			return p.Node != nil
 		})
-		r.BackOffs[w.Key] = b
+		r.BackOffs[keyOf(w)] = b
 	}
 }
 
+// forget removes what no longer counts. The attempt and the back-off of a workload remain while it
+// has no pods: an evicted pod may be its only one.
 func (m *memory) forget(r *round) {
 	workloads := map[workload.OwnerKey]bool{}
 	for _, w := range r.snapshot.Workloads {
-		workloads[w.Key] = true
+		workloads[keyOf(w)] = true
 	}
 	maps.DeleteFunc(m.attempts, func(key workload.OwnerKey, a *attempt) bool {
 		// A pod that still runs and is not in the plan any more does not need to move.
 		pod := r.attempted[a.pod]
 		_, planned := r.placements[pod]
-		return !workloads[key] || pod != nil && pod.Live() && !planned
+		return !workloads[key] && r.now.Sub(a.started) >= evictBackOff || pod != nil && pod.Live() && !planned
 	})
 	maps.DeleteFunc(m.BackOffs, func(key workload.OwnerKey, b backOff) bool {
-		return !workloads[key] || r.now.Sub(b.Until) >= maxBackOff
+		return !workloads[key] && !r.now.Before(b.Until) || r.now.Sub(b.Until) >= maxBackOff
 	})
 	for _, l := range []*passedOn{&m.passedOn, &m.certain} {
 		forgetOld(l.Interrupted, r.now, r.settings.Rebalance.PauseAfterInterruption.Duration)
@@ -398,6 +422,6 @@ func (r *round) unavailableTooLong(w *snapshot.Workload) bool {
 		return false
 	}
 	since, isUnavailable := r.unavailableSince[w.Key]
-	a := r.attempts[w.Key]
+	a := r.attempts[keyOf(w)]
 	return isUnavailable && r.now.Sub(since) >= startupTimeout && (a == nil || a.goneSince.IsZero())
 }

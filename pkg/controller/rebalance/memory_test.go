@@ -102,6 +102,29 @@ func TestMemory(t *testing.T) {
 					w.workload("db").pods = append(w.workload("db").pods, &pod{name: "db-3", ordinal: 3, slots: 1, node: w.node("s"), created: start})
 				}
 			}, []string{"0: db-0 heal", "1: db-3 heal", "2: db-3 heal"}},
+		"no heal after one that did not help, although its only pod was missing": {
+			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset db 1 s min=1"}, []float64{0, 1, 2, 8, 59},
+			func(w *world, minute float64) {
+				db := w.workload("db")
+				if db.pods = nil; minute != 1 {
+					db.pods = []*pod{{name: fmt.Sprint("db-0-", minute > 1), slots: 1, node: w.node("s"), created: start}}
+				}
+			}, []string{"0: db-0-false heal", "2: db-0-true heal stopped"}},
+		"no heal of a group after one that did not help and created it anew": {
+			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset g-0 1 s min=1"}, []float64{0, 1, 2, 8, 59},
+			func(w *world, minute float64) {
+				group := w.workload("g-0")
+				group.leaders = "g"
+				if group.pods = nil; minute != 1 {
+					group.recreated = fmt.Sprint(minute > 1)
+					group.pods = []*pod{{name: "g-0-0-" + group.recreated, slots: 1, node: w.node("s"), created: start}}
+				}
+			}, []string{"0: g-0-0-false heal", "2: g-0-0-true heal stopped"}},
+		"no heal of a group while the leaders roll out": {
+			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset g 1 s min=0", "statefulset g-0 1 s min=1"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				w.workload("g-0").leaders, w.workload("g").rollingOut = "g", minute == 0
+			}, []string{"1: g-0-0 heal"}},
 		"a group that cannot start does not block the heal of another for long": {
 			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset g-0 1 - min=1", "statefulset g-1 1 s min=1"}, []float64{0, 4.9, 5},
 			func(w *world, minute float64) {

@@ -132,6 +132,8 @@ func (r *round) obstacle(w *snapshot.Workload, reason migration.Reason, ignoreUn
 		return Obstacle{Cause: NotRecreated}
 	case w.KeepsScheduler && !(r.gating && r.gatesReplacements(w)):
 		return Obstacle{Cause: NotGated}
+	case slices.ContainsFunc(unit, func(other *snapshot.Workload) bool { return other.RollingOut }) && !(reason == migration.Heal && rolloutPaused(w)):
+		return Obstacle{Cause: RollingOut}
 	case r.moved[unitOf(w)]:
 		return Obstacle{Cause: Planned}
 	case pods != (snapshot.PodsInTransition{}) || slices.ContainsFunc(unit, inTransition):

@@ -226,8 +226,8 @@ func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires dec
 	w := pod.Workload
 	// As in unavailableTooLong: the Deployment may not be able to surge.
 	onlySurge := reason == migration.Assign || reason == migration.Heal && r.transitions[w.Key].Missing > 0
-	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, started: r.now, provisions: to == nil, surges: r.surges(pod),
+	if a := r.attempts[keyOf(w)]; a == nil || a.pod != pod.UID || a.reason != reason {
+		r.attempts[keyOf(w)] = &attempt{pod: pod.UID, reason: reason, started: r.now, provisions: to == nil, surges: r.surges(pod),
 			placedBefore: placed(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
 	}
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
@@ -261,7 +261,7 @@ func (r *round) candidates(
 // only the pods of one workload, so that no workload keeps its pods at the expense of another.
 func (r *round) sortCandidates(pods []*snapshot.Pod) {
 	attempted := func(p *snapshot.Pod) bool {
-		a := r.attempts[p.Workload.Key]
+		a := r.attempts[keyOf(p.Workload)]
 		return a != nil && a.pod == p.UID
 	}
 	uncertain := map[*snapshot.Pod]bool{} // without a surge, such a pod may not be moved (migration.Plan)

@@ -51,10 +51,7 @@ func (r *round) returnOne(w *snapshot.Workload, place func(*snapshot.Pod) (*snap
 	if w.FloorStatus().Surplus == 0 {
 		return
 	}
-	o := Obstacle{Cause: RollingOut}
-	if !w.RollingOut {
-		o = r.obstacle(w, migration.ReturnToSpot, false)
-	}
+	o := r.obstacle(w, migration.ReturnToSpot, false)
 	if o.Cause != "" {
 		r.note(w, migration.ReturnToSpot, o)
 		return
@@ -125,7 +122,7 @@ func (r *round) untilTrusted(p *snapshot.Pod, since time.Time, needed bool) Obst
 	if r.now.Before(calm) && !needed {
 		return Obstacle{Cause: NotCalm, Until: calm}
 	}
-	a := r.attempts[p.Workload.Key]
+	a := r.attempts[keyOf(p.Workload)]
 	if !r.now.Before(calm.Add(period)) || !r.hadEarlyMove(p.Workload) || a != nil && a.pod == p.UID {
 		return Obstacle{}
 	}

@@ -63,6 +63,7 @@ type testWorkload struct {
 	uncreated      int32 // pods that the first ReplicaSet has not created yet
 	unmanaged      bool
 	template       string                           // the revision of a StatefulSet
+	recreated      string                           // changes its UID
 	leaders        string                           // the workload of the leaders, if its pods are a group
 	settings       func(*decision.WorkloadSettings) // changes the settings; nil for no change
 }
@@ -221,8 +222,11 @@ func (w *world) snapshot() *snapshot.Snapshot {
 		s.Nodes = append(s.Nodes, nodes[n])
 	}
 	for _, work := range w.workloads {
+		if len(work.pods) == 0 {
+			continue
+		}
 		object := &snapshot.Workload{
-			Key: workload.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, InScope: !work.unmanaged,
+			Key: workload.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name + work.recreated)}, Kind: work.kind, Namespace: "shop", Name: work.name, InScope: !work.unmanaged,
 			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut, KeepsScheduler: work.keepsScheduler,
 			Settings: decision.WorkloadSettings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
 		}
