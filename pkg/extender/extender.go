@@ -76,17 +76,18 @@ func New(profile string, policy *decision.Policy, signals []providers.Signal, fa
 		return nil, err
 	}
 	core, reader := factory.Core().V1(), &node.Reader{Policy: policy, Signals: signals}
+	// kube-scheduler itself decides when to retry a pod.
+	waiting := placement.NewWaitingPods(clock, func(map[string]*v1.Pod) {})
 	return &Extender{
 		profile: profile, policy: policy, owners: owners, pods: core.Pods().Lister(), recorder: recorder, clock: clock,
-		// kube-scheduler itself decides when to retry a pod.
-		waiting:     placement.NewWaitingPods(clock, func(map[string]*v1.Pod) {}),
+		waiting:     waiting,
 		nominations: placement.NewNominations(),
 		cluster:     placement.NewCluster(reader),
 		deleted:     utilcache.NewExpiringWithClock(clock),
 		asked:       map[types.UID]*askedPod{},
 		gauges: profilemetrics.Cluster{
-			Nodes: core.Nodes().Lister(), Reader: reader, Pods: core.Pods().Lister(), Owners: owners, VolumesOf: noVolumes,
-			Includes: workload.Scope{Profile: profile}.Includes,
+			Profile: profile, Nodes: core.Nodes().Lister(), Reader: reader, Pods: core.Pods().Lister(), Owners: owners, VolumesOf: noVolumes,
+			Includes: workload.Scope{Profile: profile}.Includes, Waiting: waiting.ForOnDemand, Clock: clock,
 		},
 	}, nil
 }

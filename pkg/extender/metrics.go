@@ -23,13 +23,8 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 		"Pods that an answer approved and that are not known to be bound yet. They count as if they were bound. "+
 			"If the value only grows, the watch has stalled.",
 		map[string]string{"profile": e.profile}, func() float64 { return float64(e.Approved()) }))
-	read := profilemetrics.Limited(func() profilemetrics.Gauges { return e.gauges.Read(e.clock.Now()) })
-	profilemetrics.Register(e.profile, func() profilemetrics.Gauges {
-		gauges := read()
-		gauges.CachesSynced = synced()
-		gauges.WaitingForOnDemand, gauges.LongestWait = e.waiting.ForOnDemand()
-		return gauges
-	})
+	e.gauges.Synced = synced
+	profilemetrics.Register(&e.gauges)
 	for _, verb := range []string{filterVerb, prioritizeVerb, preemptVerb} {
 		for _, outcome := range []string{answered, redirected, refused, failed} {
 			requestDuration.WithLabelValues(verb, outcome)

@@ -6,29 +6,38 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
-// Cluster reads the gauges of nodes, floors and bound pods from informer caches.
+// Cluster reads the gauges of a profile from informer caches.
 type Cluster struct {
-	Nodes  corelisters.NodeLister
-	Reader *node.Reader
-	Pods   corelisters.PodLister
-	Owners *workload.Owners
+	// Profile is the value of the label.
+	Profile string
+	Nodes   corelisters.NodeLister
+	Reader  *node.Reader
+	Pods    corelisters.PodLister
+	Owners  *workload.Owners
 	// Includes selects the pods to count.
 	Includes  func(*v1.Pod) bool
 	VolumesOf func(*v1.Pod) []*v1.PersistentVolume
 	Pools     *workload.Pools // nil: none
+	// Waiting returns how many pods wait for on-demand, and the longest wait.
+	Waiting func() (pods int, longest time.Duration)
+	// Synced reports whether the caches are full; nil in a program that has its own caches_synced.
+	Synced func() bool
+	Clock  clock.PassiveClock
 
 	deficits workload.Deficits
 }
 
-// Read returns the values at now. It must not be called concurrently.
-func (c *Cluster) Read(now time.Time) Gauges {
-	values := Gauges{Nodes: map[decision.Capacity]int{}, Bound: map[BoundPart]int{}}
+// Read returns the current values. It must not be called concurrently.
+func (c *Cluster) Read() Gauges {
+	now, values := c.Clock.Now(), Gauges{Nodes: map[decision.Capacity]int{}, Bound: map[BoundPart]int{}}
+	c.update(&values)
 	nodes, _ := c.Nodes.List(labels.Everything()) // a cache lister returns no error
 	evidence := workload.NewNodeEvidence(c.Reader.Policy)
 	evidence.Pools = c.Pools
@@ -50,4 +59,10 @@ func (c *Cluster) Read(now time.Time) Gauges {
 		values.Bound[BoundPart{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot - s.Exempt
 	}
 	return values
+}
+
+// update sets the values that do not depend on bound pods.
+func (c *Cluster) update(values *Gauges) {
+	values.CachesSynced = c.Synced != nil && c.Synced()
+	values.WaitingForOnDemand, values.LongestWait = c.Waiting()
 }

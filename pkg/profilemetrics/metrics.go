@@ -69,34 +69,33 @@ var (
 	registerOnce sync.Once
 )
 
-// Register registers the metrics of profile with the registry of the Kubernetes components. A
-// scrape calls read for the gauges, never concurrently.
+// Register registers the metrics of a profile with the registry of the Kubernetes components.
 //
 // Every series of a counter exists from the start with the value 0. A series that appears with its
 // first count would not show an increase.
-func Register(profile string, read func() Gauges) {
+func Register(c *Cluster) {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(placements, invalidAnnotations)
 		legacyregistry.CustomMustRegister(gauges)
 	})
 	gauges.mu.Lock()
-	gauges.profiles[profile] = read
+	gauges.withoutCaches = c.Synced == nil
+	read := limited(c.Read)
+	gauges.profiles[c.Profile] = func() Gauges {
+		values := read()
+		c.update(&values)
+		return values
+	}
 	gauges.mu.Unlock()
 	for capacity, outcomes := range map[decision.CapacityType][]decision.Outcome{
 		decision.OnDemand: {decision.OnFloor, decision.Overflow},
 		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRolloutRelief, decision.ByScheduleAnyway},
 	} {
 		for _, outcome := range outcomes {
-			placements.WithLabelValues(profile, capacity.String(), string(outcome))
+			placements.WithLabelValues(c.Profile, capacity.String(), string(outcome))
 		}
 	}
-	invalidAnnotations.WithLabelValues(profile)
-}
-
-// RegisterWithoutCaches does what Register does in a program that has its own caches_synced.
-func RegisterWithoutCaches(profile string, read func() Gauges) {
-	gauges.withoutCaches = true
-	Register(profile, read)
+	invalidAnnotations.WithLabelValues(c.Profile)
 }
 
 // RecordPlacement counts a pod that was bound.
@@ -175,20 +174,17 @@ func (g *Gauges) collect(ch chan<- basemetrics.Metric, profile string) {
 	}
 }
 
-// expiryFactor limits the reading of gauges to a hundredth of one CPU, no matter how often the
-// metrics are scraped. One reading examines all pods, which takes 70 ms for 25,000 pods. The
-// reported values are never older than 100 times the duration of a reading.
+// expiryFactor limits Cluster.Read to a hundredth of one CPU, no matter how often the metrics are
+// scraped. One reading examines all pods, which takes 70 ms for 25,000 pods. The values that it
+// reports are never older than 100 times the duration of a reading.
 const expiryFactor = 100
 
-// Limited returns a function that returns the current values, or the previous ones if they have not
-// expired. It never calls read concurrently.
-func Limited[T any](read func() T) func() T {
-	var mu sync.Mutex
+// limited returns a function that returns the current values, or the previous ones if they have not
+// expired.
+func limited[T any](read func() T) func() T {
 	var last T
 	var expires time.Time
 	return func() T {
-		mu.Lock()
-		defer mu.Unlock()
 		if start := time.Now(); !start.Before(expires) {
 			last = read()
 			expires = start.Add(expiryFactor * time.Since(start))

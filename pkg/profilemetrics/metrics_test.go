@@ -10,7 +10,7 @@ import (
 func TestObservationsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		observations := 0
-		current := Limited(func() int {
+		current := limited(func() int {
 			observations++
 			time.Sleep(10 * time.Millisecond)
 			return observations

@@ -22,16 +22,11 @@ const keptProfile = spot.KeepScheduler
 // RegisterGauges registers the metrics of the pods that keep their scheduler. It must be called at
 // most once.
 func (a *Assigner) RegisterGauges(signals []providers.Signal) {
-	cluster := profilemetrics.Cluster{
-		Nodes: a.nodes, Reader: &node.Reader{Policy: a.settings.Policy, Signals: signals}, Pods: corelisters.NewPodLister(a.pods),
+	profilemetrics.Register(&profilemetrics.Cluster{
+		Profile: keptProfile, Nodes: a.nodes, Reader: &node.Reader{Policy: a.settings.Policy, Signals: signals}, Pods: corelisters.NewPodLister(a.pods),
 		Owners: a.owners, Includes: a.settings.Scope.KeepsScheduler, VolumesOf: a.feasibility.volumesOf,
-		Pools: &a.settings.Provisioning.Pools,
-	}
-	profilemetrics.RegisterWithoutCaches(keptProfile, profilemetrics.Limited(func() profilemetrics.Gauges {
-		values := cluster.Read(a.clock.Now())
-		values.WaitingForOnDemand, values.LongestWait = a.waitingForOnDemand()
-		return values
-	}))
+		Pools: &a.settings.Provisioning.Pools, Waiting: a.waitingForOnDemand, Clock: a.clock,
+	})
 }
 
 // waitingForOnDemand returns how many pods that keep their scheduler wait for an on-demand node

@@ -130,7 +130,7 @@ func TestMetricsOfKeptPods(t *testing.T) {
 		"waiting_for_on_demand_pods": 1, "bound_pods on-demand floor": 2, "bound_pods spot beyond-floor": 2,
 	}
 	var got map[string]float64
-	// profilemetrics.Limited repeats gauges for a hundred times the duration of a read.
+	// profilemetrics repeats gauges for a hundred times the duration of a read.
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		got = served(t)
 		for name, value := range before {

@@ -79,7 +79,7 @@ func TestObserveFloors(t *testing.T) {
 			for _, more := range test.objects {
 				objects = append(objects, more...)
 			}
-			got := newWorld(t, nil, objects...).plugin.gauges()
+			got := newWorld(t, nil, objects...).plugin.cluster.Read()
 			if got.FloorsUnmet != test.wantUnmet || got.FloorDeficit != test.wantDeficit {
 				t.Errorf("FloorsUnmet, FloorDeficit = %d, %d; want %d, %d", got.FloorsUnmet, got.FloorDeficit, test.wantUnmet, test.wantDeficit)
 			}
@@ -97,7 +97,7 @@ func TestObserveIgnoredExemptions(t *testing.T) {
 	pod.Spec.NodeName, pod.Spec.NodeSelector = "spot", map[string]string{spot.CapacityLabel: "spot"}
 	for policy, want := range map[config.Exemptions]int{config.AllowExemptions: 0, config.IgnoreExemptions: 1} {
 		args := func(a *config.ReplicaSafetyArgs) { a.Exemptions = &policy }
-		got := newWorld(t, args, onDemand("on-demand"), spotNode("spot"), pod).plugin.gauges()
+		got := newWorld(t, args, onDemand("on-demand"), spotNode("spot"), pod).plugin.cluster.Read()
 		if got.FloorsUnmet != want || got.FloorDeficit != want {
 			t.Errorf("%s: FloorsUnmet, FloorDeficit = %d, %d; want %d", policy, got.FloorsUnmet, got.FloorDeficit, want)
 		}
@@ -127,7 +127,7 @@ func TestObserveLongestDeficit(t *testing.T) {
 		if err := errors.Join(pods.Add(pod), pods.Delete(podOf(step.gone))); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.plugin.gauges().LongestDeficit; got != step.want {
+		if got := w.plugin.cluster.Read().LongestDeficit; got != step.want {
 			t.Errorf("%+v: LongestDeficit = %v", step, got)
 		}
 	}
@@ -151,7 +151,7 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 			{Type: decision.Spot, Source: decision.FromContradiction}: 1,
 		},
 	}
-	if diff := cmp.Diff(want, w.plugin.gauges()); diff != "" {
+	if diff := cmp.Diff(want, w.plugin.cluster.Read()); diff != "" {
 		t.Errorf("gauges (-want +got):\n%s", diff)
 	}
 }

@@ -24,21 +24,11 @@ var (
 
 var registerOnce sync.Once
 
-// registerMetrics registers the metrics with the scheduler's registry. A scrape calls read for
-// the values of profile, never concurrently.
-func registerMetrics(profile string, read func() profilemetrics.Gauges) {
+// registerMetrics registers the metrics with the scheduler's registry.
+func registerMetrics(cluster *profilemetrics.Cluster) {
 	registerOnce.Do(func() { legacyregistry.MustRegister(decisionDuration) })
-	profilemetrics.Register(profile, profilemetrics.Limited(read))
+	profilemetrics.Register(cluster)
 	for _, scope := range []placement.Scope{placement.FewNodes, placement.AllNodes, placement.AllAfterFew} {
-		decisionDuration.WithLabelValues(profile, string(scope))
+		decisionDuration.WithLabelValues(cluster.Profile, string(scope))
 	}
-}
-
-// gauges reads the values of the metrics from the informer caches at a scrape. It must not be
-// called concurrently.
-func (p *Plugin) gauges() profilemetrics.Gauges {
-	values := p.cluster.Read(p.clock.Now())
-	values.CachesSynced = p.synced()
-	values.WaitingForOnDemand, values.LongestWait = p.waiting.ForOnDemand()
-	return values
 }

@@ -53,7 +53,7 @@ type Plugin struct {
 	schedulesGangs func() bool
 	volumesOf      func(*v1.Pod) []*v1.PersistentVolume // workload.VolumesOf
 
-	// Only gauges uses cluster.
+	// cluster reads the metrics.
 	cluster profilemetrics.Cluster
 }
 
@@ -120,21 +120,21 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, memo
 		volumesOf:      workload.VolumesOf(factory),
 		schedulesGangs: gangs,
 	}
-	p.cluster = profilemetrics.Cluster{
-		Nodes: p.nodes, Reader: reader, Pods: p.pods, Owners: owners, VolumesOf: p.volumesOf,
-		Includes: workload.Scope{Profile: p.profile}.Includes,
-	}
 	p.labels = &node.LabelReporter{Policy: policy, Nodes: p.nodes, Recorder: p.recorder, Clock: p.clock}
 	p.counter.Memory = memory
 	if p.counter.Evidence.Pools, err = nodepools.Start(ctx, handle.KubeConfig()); err != nil {
 		return nil, err
 	}
-	p.cluster.Pools = p.counter.Evidence.Pools
 	p.waiting = placement.NewWaitingPods(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {
 		return nil, err
 	}
-	registerMetrics(p.profile, p.gauges)
+	p.cluster = profilemetrics.Cluster{
+		Profile: p.profile, Nodes: p.nodes, Reader: reader, Pods: p.pods, Owners: owners, VolumesOf: p.volumesOf,
+		Includes: workload.Scope{Profile: p.profile}.Includes, Pools: p.counter.Evidence.Pools, Waiting: p.waiting.ForOnDemand,
+		Synced: p.synced, Clock: p.clock,
+	}
+	registerMetrics(&p.cluster)
 	return p, nil
 }
 

@@ -99,6 +99,7 @@ func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), obj
 				w.plugin = plugin.(*Plugin)
 				w.plugin.clock, w.plugin.labels.Clock = w.clock, w.clock
 				w.plugin.waiting = placement.NewWaitingPods(w.clock, func(pods map[string]*v1.Pod) { handle.Activate(klog.FromContext(ctx), pods) })
+				w.plugin.cluster.Clock, w.plugin.cluster.Waiting = w.clock, w.plugin.waiting.ForOnDemand
 			}
 			return plugin, err
 		},
