@@ -27,7 +27,7 @@ func newCaches(client kubernetes.Interface) (*caches, error) {
 	return c, c.factory.Core().V1().Pods().Informer().SetTransform(transform.NewMovedPodTrimmer().Trim)
 }
 
-func (c *caches) Start(ctx context.Context) error {
+func (c *caches) start(ctx context.Context) error {
 	factories := []informers.SharedInformerFactory{c.factory, c.failedPods}
 	for _, factory := range factories {
 		factory.Start(ctx.Done())
@@ -47,8 +47,6 @@ func (c *caches) Start(ctx context.Context) error {
 	}
 	return nil
 }
-
-func (c *caches) NeedLeaderElection() bool { return false }
 
 // whenSynced returns a runnable that runs when every cache is full, only on the leader.
 func (c *caches) whenSynced(run func(context.Context) error) manager.RunnableFunc {

@@ -82,18 +82,13 @@ func (o *options) read() (*setup, error) {
 			return nil, fmt.Errorf("%s: %w", o.configFile, err)
 		}
 	}
-	if s.prices, err = o.readPrices(s.Costs.PriceFile); err != nil {
+	priceFile := s.Costs.PriceFile
+	if priceFile != "" && !filepath.IsAbs(priceFile) {
+		priceFile = filepath.Join(filepath.Dir(o.configFile), priceFile)
+	}
+	if s.prices, err = pricing.ReadFile(priceFile); err != nil {
 		return nil, fmt.Errorf("%s: costs.priceFile: %w", o.configFile, err)
 	}
 	s.DryRun, s.failsafe = s.DryRun || o.dryRun, o.failsafe
 	return s, nil
-}
-
-// readPrices returns the prices of a file; the built-in prices without a file. A relative path is
-// relative to the folder of the configuration file.
-func (o *options) readPrices(file string) (*pricing.Prices, error) {
-	if file != "" && !filepath.IsAbs(file) {
-		file = filepath.Join(filepath.Dir(o.configFile), file)
-	}
-	return pricing.ReadFile(file)
 }

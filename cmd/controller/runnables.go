@@ -28,11 +28,20 @@ const gatesPerSecond, countsPerSecond = 1000, 100
 // newBesideRounds returns the runnables of a leader that act on single pods beside the rounds. Each
 // has its own client, so that new pods and counts do not wait for moves: the Job controller creates
 // the next pod about a second after a disruption, and the scheduler needs the count by then. It
-// must be called before the caches are started.
+// must be called before the caches are started. A dry run only warns if pods wait for it.
 func newBesideRounds(
-	config *rest.Config, setup *setup, caches *caches, planner *round.Planner, may permission, elected <-chan struct{},
+	config *rest.Config, setup *setup, readers readers, caches *caches, planner *round.Planner, may permission, elected <-chan struct{},
 	recorder events.EventRecorder,
 ) ([]manager.Runnable, error) {
+	switch {
+	case setup.DryRun && setup.Gating.Enabled:
+		return []manager.Runnable{manager.RunnableFunc(func(ctx context.Context) error {
+			gating.WarnDryRun(ctx, readers.kubernetes, setup.Policy.GateTimeout)
+			return nil
+		})}, nil
+	case setup.DryRun:
+		return nil, nil
+	}
 	counts, err := newWriter(config, countsPerSecond, may)
 	gates, failed := newWriter(config, gatesPerSecond, may)
 	if err = errors.Join(err, failed); err != nil {
@@ -86,16 +95,6 @@ func addWebhook(mgr manager.Manager, config *rest.Config, setup *setup) error {
 	return nil
 }
 
-// newDryRunWarning returns the runnable that warns if pods wait for a dry run.
-func newDryRunWarning(readers readers, setup *setup) manager.Runnable {
-	return manager.RunnableFunc(func(ctx context.Context) error {
-		if setup.Gating.Enabled {
-			gating.WarnDryRun(ctx, readers.kubernetes, setup.Policy.GateTimeout)
-		}
-		return nil
-	})
-}
-
 // standby is a runnable of the replicas that do not lead.
 type standby struct{ manager.RunnableFunc }
 
@@ -147,7 +146,7 @@ func startFailsafe(ctx context.Context, config *rest.Config, setup *setup, optio
 	if err != nil {
 		return err
 	}
-	err = errors.Join(mgr.Add(caches), mgr.Add(withdrawer), mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
+	err = errors.Join(mgr.Add(standby{caches.start}), mgr.Add(withdrawer), mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
 		mgr.AddHealthzCheck("ping", healthz.Ping))
 	if err != nil {
 		return fmt.Errorf("adding to the manager: %w", err)

@@ -138,30 +138,21 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, mayWrite func()
 		nodepools.Watch(ctx, readers.dynamic, &planner.Provisioning.Pools)
 		return nil
 	}}
-	runnables := []manager.Runnable{caches, may.switches, nodeOwners, nodePools, leading}
-	if setup.DryRun {
-		runnables = append(runnables, newDryRunWarning(readers, setup))
-	} else {
-		besideRounds, err := newBesideRounds(config, setup, caches, planner, may, mgr.Elected(), recorder)
-		if err != nil {
-			return err
-		}
-		runnables = append(runnables, besideRounds...)
+	runnables := []manager.Runnable{standby{caches.start}, standby{may.switches.Start}, standby{nodeOwners.Start}, nodePools, leading}
+	besideRounds, err := newBesideRounds(config, setup, readers, caches, planner, may, mgr.Elected(), recorder)
+	if err != nil {
+		return err
 	}
-	return errors.Join(addRunnables(mgr, runnables), addWebhook(mgr, config, setup),
-		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
-		mgr.AddReadyzCheck("switches", func(*http.Request) error { return may.switches.Unread() }),
-		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
-	)
-}
-
-func addRunnables(mgr manager.Manager, runnables []manager.Runnable) error {
-	for _, r := range runnables {
+	for _, r := range append(runnables, besideRounds...) {
 		if err := mgr.Add(r); err != nil {
 			return fmt.Errorf("adding to the manager: %w", err)
 		}
 	}
-	return nil
+	return errors.Join(addWebhook(mgr, config, setup),
+		mgr.AddReadyzCheck("caches", app.ReadyWhen(caches.full)),
+		mgr.AddReadyzCheck("switches", func(*http.Request) error { return may.switches.Unread() }),
+		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", rounds.CheckHealth),
+	)
 }
 
 // discardRecorder drops all events.

@@ -19,10 +19,8 @@ type options struct {
 	metricsAddress, healthAddress   string
 	certFile, keyFile, clientCAFile string
 	allowedClients                  []string
-}
 
-type setup struct {
-	options
+	// read sets what the files contain.
 	policy  *decision.Policy
 	signals []providers.Signal
 	tls     *certificates
@@ -59,25 +57,20 @@ config/extender.yaml has the configuration of the scheduler.`,
 				"Address of /healthz and /readyz, served over HTTP. 0 disables them.")
 		},
 		Read: func() (func(context.Context) error, error) {
-			setup, err := opts.read()
-			if err != nil {
-				return nil, err
-			}
-			return func(ctx context.Context) error { return start(ctx, setup) }, nil
+			return func(ctx context.Context) error { return start(ctx, &opts) }, opts.read()
 		},
 	}
 }
 
 // read checks the flags and reads the files. It returns all errors at once.
-func (o *options) read() (*setup, error) {
+func (o *options) read() error {
 	if err := o.check(); err != nil {
-		return nil, app.UsageError(err)
+		return app.UsageError(err)
 	}
-	s := &setup{options: *o}
 	var policyErr, tlsErr error
-	s.policy, s.signals, policyErr = o.Read()
-	s.tls, tlsErr = newCertificates(o.certFile, o.keyFile, o.clientCAFile, o.allowedClients)
-	return s, errors.Join(policyErr, tlsErr)
+	o.policy, o.signals, policyErr = o.Read()
+	o.tls, tlsErr = newCertificates(o.certFile, o.keyFile, o.clientCAFile, o.allowedClients)
+	return errors.Join(policyErr, tlsErr)
 }
 
 // check returns the errors in the flags, and sets the default of --advertise-address.

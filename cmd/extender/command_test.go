@@ -81,7 +81,7 @@ func TestBadCommandLines(t *testing.T) {
 			o := options{PolicyFlags: app.PolicyFlags{SchedulerConfigFile: good.policy, Profile: "spot-aware-scheduler"}, bindAddress: "127.0.0.1:0",
 				certFile: good.cert, keyFile: good.key, clientCAFile: good.ca}
 			test.edit(&o)
-			_, err := o.read()
+			err := o.read()
 			for _, want := range test.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v, want one with %q", err, want)

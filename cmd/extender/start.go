@@ -44,8 +44,8 @@ const (
 const stopTimeout = 15 * time.Second
 
 // start runs the extender until ctx is done, the lease is lost or a component fails to start.
-func start(ctx context.Context, setup *setup) error {
-	config, err := app.Connect(setup.Kubeconfig)
+func start(ctx context.Context, o *options) error {
+	config, err := app.Connect(o.Kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func start(ctx context.Context, setup *setup) error {
 	if err := leader.CheckInstallation(ctx, config, name); err != nil {
 		return err
 	}
-	options := app.ManagerOptions(setup.healthAddress, setup.metricsAddress, stopTimeout)
-	replica := &replica{identity: setup.advertiseAddress + identitySeparator + string(uuid.NewUUID())}
+	options := app.ManagerOptions(o.healthAddress, o.metricsAddress, stopTimeout)
+	replica := &replica{identity: o.advertiseAddress + identitySeparator + string(uuid.NewUUID())}
 	if replica.lock, err = app.Elect(config, name, replica.identity, leaseDuration, &options); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func start(ctx context.Context, setup *setup) error {
 		return fmt.Errorf("creating a client: %w", err)
 	}
 	factory := app.NewInformers(client)
-	decider, err := extender.New(setup.Profile, setup.policy, setup.signals, factory, mgr.GetEventRecorder(name), clock.RealClock{})
+	decider, err := extender.New(o.Profile, o.policy, o.signals, factory, mgr.GetEventRecorder(name), clock.RealClock{})
 	if err != nil {
 		return err
 	}
@@ -85,17 +85,17 @@ func start(ctx context.Context, setup *setup) error {
 	}
 	decider.RegisterMetrics(replica.synced)
 	app.ServeAllMetrics()
-	listener, err := net.Listen("tcp", setup.bindAddress)
+	listener, err := net.Listen("tcp", o.bindAddress)
 	if err != nil {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
-	handler := setup.tls.requireClient(extender.NewHandler(decider, replica))
+	handler := o.tls.requireClient(extender.NewHandler(decider, replica))
 	// The informers and the authority are used until the server has stopped, which is the last.
 	factory.Start(wait.NeverStop)
-	go setup.tls.clientCA.Run(context.WithoutCancel(ctx), 1)
+	go o.tls.clientCA.Run(context.WithoutCancel(ctx), 1)
 	return errors.Join(
-		mgr.Add(setup.tls.serving), mgr.Add(replica),
-		mgr.Add(&manager.Server{Name: "extender", Server: newServer(handler), Listener: tls.NewListener(listener, setup.tls.tls())}),
+		mgr.Add(o.tls.serving), mgr.Add(replica),
+		mgr.Add(&manager.Server{Name: "extender", Server: newServer(handler), Listener: tls.NewListener(listener, o.tls.tls())}),
 		mgr.AddReadyzCheck("caches", app.ReadyWhen(replica.synced)), mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.Start(ctx),
 	)

@@ -108,14 +108,10 @@ func versionCommand(streams genericiooptions.IOStreams) *cobra.Command {
 // newListPrinting is like newPrinting, for a command with a list of items. It also adds the flags
 // -A and --sort-by.
 func (o *options) newListPrinting(command *cobra.Command, others ...string) *printing {
-	o.addAllNamespaces(command)
+	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Use all namespaces instead of one.")
 	p := newPrinting(command, others...)
 	command.Flags().StringVar(&p.sortBy, "sort-by", "", "Sort by a field of the items of -o json, such as .desired.")
 	return p
-}
-
-func (o *options) addAllNamespaces(command *cobra.Command) {
-	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Use all namespaces instead of one.")
 }
 
 // addSelector adds the flag -l to a command. parse returns its selector; without the flag, it

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -69,7 +70,12 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 // runScheduler runs until a signal, the loss of the lease or an error.
 func runScheduler(command *cobra.Command, opts *options.Options) error {
 	// Report errors before the first call to the API server.
-	if err := checkFlags(command); err != nil {
+	file := command.Flag("config").Value.String()
+	if file == "" { // it would be a second stock scheduler that competes for the stock scheduler's lock
+		return errors.New("--config is required: a file with a profile that enables ReplicaSafety and SpotPreference " +
+			"(start from config/scheduler-config.yaml)")
+	}
+	if err := checkConfig(file); err != nil {
 		return err
 	}
 	features := opts.ComponentGlobalsRegistry.FeatureGateFor(compatibility.DefaultKubeComponent)

@@ -3,11 +3,9 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"runtime/debug"
 
-	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -48,15 +46,4 @@ func plugins(memory *leader.Memory) []app.Option {
 func schedulesGangs(handle fwk.Handle) bool {
 	profile, ok := handle.(framework.Framework)
 	return ok && has(profile.ListPlugins().Permit.Enabled, gang.Name)
-}
-
-// checkFlags validates the configuration file of --config. Without a file this program would be a
-// second stock scheduler that competes for the stock scheduler's lock.
-func checkFlags(command *cobra.Command) error {
-	file := command.Flag("config").Value.String()
-	if file == "" {
-		return errors.New("--config is required: a file with a profile that enables ReplicaSafety and SpotPreference " +
-			"(start from config/scheduler-config.yaml)")
-	}
-	return checkConfig(file)
 }

@@ -44,9 +44,6 @@ func (o *NodeOwners) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (o *NodeOwners) NeedLeaderElection() bool { return false }
-
 // owner returns the object that owns the node; nil if it is not cached.
 func (o *NodeOwners) owner(node *v1.Node) metav1.Object {
 	for _, ref := range node.OwnerReferences {

@@ -74,9 +74,6 @@ func (w *SwitchWatcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (w *SwitchWatcher) NeedLeaderElection() bool { return false }
-
 // Unread returns an error until the switches are read.
 func (w *SwitchWatcher) Unread() error {
 	if w != nil && !w.handler.HasSynced() {
