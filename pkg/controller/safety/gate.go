@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -61,9 +62,7 @@ type Gate struct {
 	// moves are the limited moves that count, by the UID of their pods.
 	moves map[types.UID]*move
 
-	// ledger is what the process knows about the ledger. A request takes it out of the channel
-	// while it uses the ledger.
-	ledger chan ledger
+	ledger ledger
 }
 
 // move is a limited move, and a value of the ledger.
@@ -85,9 +84,8 @@ type move struct {
 
 // NewGate returns a Gate that has not read the ledger yet.
 func NewGate(options Options) *Gate {
-	g := &Gate{Options: options, started: options.Clock.Now(), moves: map[types.UID]*move{}, ledger: make(chan ledger, 1)}
-	g.ledger <- ledger{began: -writeInterval}
-	return g
+	return &Gate{Options: options, started: options.Clock.Now(), moves: map[types.UID]*move{},
+		ledger: ledger{Weighted: semaphore.NewWeighted(1), began: -writeInterval}}
 }
 
 // LimitError is returned for a move that a limit or a schedule refuses.
@@ -139,7 +137,7 @@ func (g *Gate) Allow(ctx context.Context, r Removal) error {
 	}
 	m, err := g.count(r)
 	if err == nil {
-		err = g.use(ctx, func(ctx context.Context, l *ledger) error { return g.write(ctx, l, m) })
+		err = g.use(ctx, func(ctx context.Context) error { return g.write(ctx, m) })
 	}
 	if err == nil && g.Paused.Stops(r.Cause) { // the write takes time
 		err = g.Paused(r.Cause)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +26,9 @@ const Ledger = "spot-controller-ledger"
 // writeInterval is the least time between the beginnings of two writes.
 const writeInterval = 200 * time.Millisecond
 
-// ledger is what a process knows about the ledger.
+// ledger is what a process knows about the ledger. One request uses it at a time.
 type ledger struct {
+	*semaphore.Weighted
 	// stored is the ConfigMap as it was last read or written; nil if that is not known.
 	stored *v1.ConfigMap
 	// began is when the last write began, as an age of the process.
@@ -36,38 +38,44 @@ type ledger struct {
 }
 
 // use calls f while no other request uses the ledger.
-func (g *Gate) use(ctx context.Context, f func(context.Context, *ledger) error) error {
+func (g *Gate) use(ctx context.Context, f func(context.Context) error) error {
 	if g.Ledgers == nil {
 		return nil
 	}
-	select {
-	case l := <-g.ledger:
-		defer func() { g.ledger <- l }()
-		return f(ctx, &l)
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for the ledger of moves: %w", ctx.Err())
+	if err := g.ledger.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("waiting for the ledger of moves: %w", err)
 	}
+	defer g.ledger.Release(1)
+	return f(ctx)
 }
 
 // write writes all moves into the ledger, unless it contains m.
-func (g *Gate) write(ctx context.Context, l *ledger, m *move) error {
+func (g *Gate) write(ctx context.Context, m *move) error {
+	l := &g.ledger
 	for !m.written && m.refused == nil {
 		select {
 		case <-time.After(l.began + writeInterval - g.age()):
 		case <-ctx.Done():
 			return fmt.Errorf("writing the ledger of moves: %w", ctx.Err())
 		}
-		if err := g.read(ctx, l); err != nil {
+		err := g.read(ctx)
+		if err != nil {
 			return err
 		}
-		configMap, moves := g.render(l)
+		configMap, moves := g.render()
 		if !slices.Contains(moves, m) {
 			return errors.New("another request moves the pod")
 		}
-		l.began = g.age()
-		err := g.put(ctx, l, configMap)
+		l.began, l.stored = g.age(), nil // unknown, because a write that fails may have been performed
+		if configMap.ResourceVersion == "" {
+			configMap, err = g.Ledgers.Create(ctx, configMap, metav1.CreateOptions{})
+		} else {
+			configMap, err = g.Ledgers.Update(ctx, configMap, metav1.UpdateOptions{})
+		}
 		switch {
 		case err == nil:
+			l.stored, l.failing = configMap, false
+			ledgerWrites.WithLabelValues("succeeded").Inc()
 			for _, m := range moves {
 				m.written = true
 			}
@@ -91,8 +99,8 @@ func (l *ledger) report(err error) error {
 }
 
 // read reads the ledger unless its version is known, and adds its moves.
-func (g *Gate) read(ctx context.Context, l *ledger) error {
-	if l.stored != nil {
+func (g *Gate) read(ctx context.Context) error {
+	if g.ledger.stored != nil {
 		return nil
 	}
 	stored, err := g.Ledgers.Get(ctx, Ledger, metav1.GetOptions{})
@@ -102,35 +110,20 @@ func (g *Gate) read(ctx context.Context, l *ledger) error {
 		}}}, nil
 	}
 	if err != nil {
-		return l.report(fmt.Errorf("reading the ledger of moves: %w", err))
+		return g.ledger.report(fmt.Errorf("reading the ledger of moves: %w", err))
 	}
-	l.stored = stored
+	g.ledger.stored = stored
 	g.merge(stored.Data)
 	return nil
 }
 
-// put writes the ledger. The error of a write that may have been performed makes the next use read
-// the ledger first.
-func (g *Gate) put(ctx context.Context, l *ledger, configMap *v1.ConfigMap) (err error) {
-	if l.stored = nil; configMap.ResourceVersion == "" {
-		configMap, err = g.Ledgers.Create(ctx, configMap, metav1.CreateOptions{})
-	} else {
-		configMap, err = g.Ledgers.Update(ctx, configMap, metav1.UpdateOptions{})
-	}
-	if err == nil {
-		l.stored, l.failing = configMap, false
-		ledgerWrites.WithLabelValues("succeeded").Inc()
-	}
-	return err
-}
-
 // render returns the ledger with all moves. It refuses each move that no longer may start, because
 // the ledger had moves of other processes.
-func (g *Gate) render(l *ledger) (configMap *v1.ConfigMap, moves []*move) {
+func (g *Gate) render() (configMap *v1.ConfigMap, moves []*move) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire()
-	configMap = l.stored.DeepCopy()
+	configMap = g.ledger.stored.DeepCopy()
 	configMap.Data = map[string]string{}
 	for pod, m := range g.moves {
 		if !m.written {
