@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
@@ -85,14 +84,8 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 // waiting returns the pods of a gang without a node, by their keys.
 func (p *Plugin) waiting(gang string) map[string]*v1.Pod {
 	waiting := map[string]*v1.Pod{}
-	namespace, name, err := cache.SplitMetaNamespaceKey(gang)
-	if err != nil {
-		return nil
-	}
-	pods, err := p.pods.Pods(namespace).List(labels.SelectorFromSet(labels.Set{v1alpha1.PodGroupLabel: name}))
-	if err != nil {
-		return nil
-	}
+	namespace, name, _ := strings.Cut(gang, "/")
+	pods, _ := p.pods.Pods(namespace).List(labels.SelectorFromSet(labels.Set{v1alpha1.PodGroupLabel: name})) // a cache returns no error
 	for _, pod := range pods {
 		if pod.Spec.NodeName == "" {
 			waiting[namespace+"/"+pod.Name] = pod
