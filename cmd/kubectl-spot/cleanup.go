@@ -60,21 +60,18 @@ func (o *options) cleanup(ctx context.Context, p *printing, yes bool) error {
 	found, err := o.readCleanup(ctx)
 	done, failed := []report.CleanupItem{}, map[report.Ref]error{}
 	for round := 0; yes && err == nil && round < cleanupRounds && len(found.Items) > len(failed); round++ {
-		changed := o.change(ctx, found.Items, failed)
-		done = append(done, changed...)
-		if err = cmp.Or(p.cleanup(o.Out, changed), leader.Sleep(ctx, cleanupPause)); err == nil {
+		done = append(done, o.change(ctx, found.Items, failed)...)
+		if err = leader.Sleep(ctx, cleanupPause); err == nil {
 			found, err = o.readCleanup(ctx)
 		}
-		p.noHeaders = p.noHeaders || len(done) > 0
 	}
 	if err != nil {
-		return err
+		return errors.Join(p.cleanup(o.Out, done), err)
 	}
 	last, errs := "Nothing is left.", []error(nil)
 	switch {
 	case !yes && len(found.Items) > 0:
-		last, err = "Nothing was changed. To make these changes, run the same command with --yes.", p.cleanup(o.Out, found.Items)
-		errs, done = []error{err}, found.Items
+		last, done = "Nothing was changed. To make these changes, run the same command with --yes.", found.Items
 	case len(found.Items) > 0:
 		last = "These changes are not complete."
 		for i := range found.Items {
@@ -149,8 +146,9 @@ func (o *options) printCleanup(p *printing, c *report.Cleanup, last string) erro
 			strings.Join(c.Waiting[:min(n, maxWaitingNames)], ", "), docsURL)
 	}
 	if p.humanReadable() {
+		err := p.cleanup(o.Out, c.Items)
 		fmt.Fprintln(o.Out, last)
-		return nil
+		return err
 	}
 	return p.object(o.Out, "SpotCleanup", &o.source, c, refsOf(c.Items, func(i *report.CleanupItem) report.Ref { return i.Ref }))
 }

@@ -175,13 +175,12 @@ func (v *View) Assess(prices *pricing.Prices, system bool) *Assessment {
 			a.add(&c.AssessedWorkload)
 		}
 	}
-	order := map[Class]int{}
-	for i, c := range classes {
-		order[c.Class] = i
+	order := func(w *AssessedWorkload) int {
+		return slices.IndexFunc(classes, func(c classTexts) bool { return c.Class == w.Class })
 	}
 	saving := func(w *AssessedWorkload) float64 { return ptr.Deref(w.Now, 0) - ptr.Deref(w.Then, 0) }
 	slices.SortStableFunc(a.Workloads, func(a, b AssessedWorkload) int {
-		return cmp.Or(cmp.Compare(order[a.Class], order[b.Class]), cmp.Compare(saving(&b), saving(&a)))
+		return cmp.Or(cmp.Compare(order(&a), order(&b)), cmp.Compare(saving(&b), saving(&a)))
 	})
 	return a
 }
@@ -225,10 +224,14 @@ func (c *candidate) assess(w *snapshot.Workload, pods []*snapshot.Pod) {
 	c.settings = settings
 	c.AssessedWorkload = AssessedWorkload{
 		Ref: refOf(w), Desired: w.Desired, Floor: settings.Floor(w.Desired),
-		FloorSource: fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]),
-		retries:     c.subject.Workload.Batch == decision.Retriable,
+		FloorSource:  fmt.Sprintf("minOnDemand %s from %s", settings.MinOnDemand, origins.Sources["minOnDemand"]),
+		Ready:        w.CountPods(func(p *snapshot.Pod) bool { _, ready := workload.Ready(p.Pod); return ready }),
+		UnknownNodes: w.CountPods(func(p *snapshot.Pod) bool { return p.Spec.NodeName != "" && p.Node == nil }),
+		retries:      c.subject.Workload.Batch == decision.Retriable,
 	}
-	c.countReplicas()
+	if c.UnknownNodes == 0 {
+		c.WithoutSpot = new(w.CountPods(readyOnDemand))
+	}
 	c.raiseFloor()
 	c.classify()
 	c.WithoutSpotThen = &c.Floor

@@ -25,13 +25,16 @@ var assessmentPage = template.Must(template.New("assessment").Funcs(template.Fun
 	"workloads": func(n int) string { return Count(n, "workload", "workloads") },
 }).Parse(assessmentText))
 
-// classes describes the classes, in the order in which they are shown.
-var classes = []struct {
+// classTexts describes a class.
+type classTexts struct {
 	Class Class
 	// Title is the heading for a reader who does not know the product, and Reasons that of the
 	// column of reasons; "" without such a column. Summary follows the number of workloads.
 	Title, Reasons, Summary string
-}{
+}
+
+// classes has all classes, in the order in which they are shown.
+var classes = []classTexts{
 	{ReadyForSpot, "Can run on spot now", "", "can run on spot now"},
 	{NeedsChange, "Can run on spot with a change", "change", "with a change"},
 	{StaysOnDemand, "Stays on on-demand: the floor is all of its replicas", "", "on on-demand only"},

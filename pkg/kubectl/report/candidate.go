@@ -59,14 +59,6 @@ func readyOnDemand(p *snapshot.Pod) bool {
 	return p.IsReady() && p.Node.Facts.Capacity.Type == decision.OnDemand
 }
 
-func (c *candidate) countReplicas() {
-	c.Ready = c.w.CountPods(func(p *snapshot.Pod) bool { _, ready := workload.Ready(p.Pod); return ready })
-	c.UnknownNodes = c.w.CountPods(func(p *snapshot.Pod) bool { return p.Spec.NodeName != "" && p.Node == nil })
-	if c.UnknownNodes == 0 {
-		c.WithoutSpot = new(c.w.CountPods(readyOnDemand))
-	}
-}
-
 // raiseFloor raises the suggested floor, as a change, to the larger of a majority and what
 // PodDisruptionBudgets require whether other workloads opt in or not; or else to what prevents an
 // outage.
@@ -108,7 +100,7 @@ func (c *candidate) classify() {
 	c.findChanges(staysOnDemand)
 	patch := c.patch()
 	switch {
-	case c.isInfrastructure():
+	case slices.Contains(systemPriorities, c.p.Spec.PriorityClassName), c.isNamed(infrastructure, "-"):
 		c.Class = Infrastructure
 	case c.w.InScope:
 		c.Class, c.Reasons = OptedIn, slices.Concat(c.obstacles, c.doubts(c.w))
@@ -258,7 +250,7 @@ func (c *candidate) patch() *Patch {
 	text, _ := json.Marshal(value) // a string always has a JSON form
 	patch := &Patch{Kind: strings.ToLower(ref.Kind), Namespace: ref.Namespace, Name: ref.Name, Patch: fmt.Appendf(nil, form, text)}
 	var controller *metav1.OwnerReference
-	if object := c.Object(ref.APIVersion, ref.Kind, ref.Namespace, ref.Name); object != nil {
+	if object := c.object(ref); object != nil {
 		controller = metav1.GetControllerOfNoCopy(object)
 	}
 	switch kind := groupKind(ref.APIVersion, ref.Kind); {

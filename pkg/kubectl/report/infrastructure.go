@@ -30,12 +30,6 @@ var systemPriorities = []string{"system-cluster-critical", "system-node-critical
 // nameLabels are the labels that name the program in a pod.
 var nameLabels = []string{"app.kubernetes.io/name", "app.kubernetes.io/part-of", "app.kubernetes.io/component", "app", "k8s-app"}
 
-// isInfrastructure reports whether the placement of pods or the number of nodes depends on the
-// workload, by its name, its labels, its images or its priority class.
-func (c *candidate) isInfrastructure() bool {
-	return slices.Contains(systemPriorities, c.p.Spec.PriorityClassName) || c.isNamed(infrastructure, "-")
-}
-
 // isNamed reports whether the name of the workload, or a name in its labels or images, contains one
 // of the programs between two separators.
 func (c *candidate) isNamed(programs []string, separator string) bool {
