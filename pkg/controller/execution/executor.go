@@ -10,8 +10,8 @@
 //	deletion of a pending pod      delete                        gating       DeletePending
 //
 // Do performs the actions of a plan concurrently, each once. The requests of the actions are in
-// requests.go. results.go finds their results in the caches, and events.go reports them. writes.go
-// contains single writes, whose caller waits for the answer.
+// requests.go, and so are single writes, whose caller waits for the answer. results.go finds the
+// results of actions in the caches, and events.go reports them.
 //
 // If the controller does not run, the scheduler restores released pods and removes gates (package
 // failsafe).

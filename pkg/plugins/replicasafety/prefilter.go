@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/profilemetrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
@@ -102,4 +103,17 @@ func (p *Plugin) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, r
 		s.RemovePod(remove.GetPod(), node.Node().Name)
 	}
 	return nil
+}
+
+// Filter returns whether the policy admits the pod on the node.
+func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	s := placement.Read(cycle)
+	if s == nil {
+		return nil
+	}
+	verdict := s.Admit(node.Node().Name)
+	if verdict == decision.Admitted {
+		return nil
+	}
+	return s.Refusal(verdict)
 }
