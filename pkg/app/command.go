@@ -20,6 +20,10 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+
 	// Register logs as JSON and the metric of the version.
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/version"
@@ -124,4 +128,30 @@ func ReadFile(name string, parse func([]byte) error) error {
 		return fmt.Errorf("configuration file %s: %w", name, err)
 	}
 	return nil
+}
+
+// PolicyFlags are the flags that select the policy of a profile, and the cluster whose pods it
+// applies to.
+type PolicyFlags struct {
+	SchedulerConfigFile, Profile, Kubeconfig string
+}
+
+// AddTo adds the flags to a named set.
+func (f *PolicyFlags) AddTo(sets *cliflag.NamedFlagSets, set string) {
+	flags := sets.FlagSet(set)
+	flags.StringVar(&f.SchedulerConfigFile, "scheduler-config", "",
+		"Path to the configuration file of spot-aware-scheduler, which has the policy. Required; config/scheduler-config.yaml is an example.")
+	flags.StringVar(&f.Profile, "profile", config.DefaultProfile,
+		"schedulerName of the profile in --scheduler-config. Its policy applies to the pods that name this profile.")
+	flags.StringVar(&f.Kubeconfig, "kubeconfig", "",
+		"Path to a kubeconfig. If empty, the ServiceAccount of the pod is used.")
+}
+
+// Read reads the policy and the interruption signals of the profile.
+func (f *PolicyFlags) Read() (policy *decision.Policy, signals []providers.Signal, err error) {
+	err = ReadFile(f.SchedulerConfigFile, func(data []byte) (err error) {
+		policy, signals, err = config.ReadPolicy(data, f.Profile)
+		return err
+	})
+	return policy, signals, err
 }

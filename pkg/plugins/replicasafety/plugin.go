@@ -13,6 +13,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	basemetrics "k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
@@ -20,6 +22,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/leader"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/metrics"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/nodepools"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/placement"
@@ -156,4 +159,26 @@ func (p *Plugin) gangOf(pod *v1.Pod) placement.Gang {
 // caches, a starting scheduler would violate every floor.
 func (p *Plugin) synced() bool {
 	return !slices.ContainsFunc(p.handlers, func(handler cache.ResourceEventHandlerRegistration) bool { return !handler.HasSynced() })
+}
+
+// These are the metrics that only the scheduler has, served by the scheduler's own /metrics
+// endpoint. The label profile is the schedulerName of a configured profile.
+var (
+	decisionDuration = metrics.NewHistogramVec("decision_duration_seconds",
+		"Time of PreFilter of ReplicaSafety: find the pod's owner, count its siblings, plan its placement and choose the nodes to "+
+			"search. The label search is 'few', 'all', or 'all-after-few' if the pod fit on none of the few nodes.",
+		// 1 us to 0.5 s: a warm count takes microseconds. A cold count of 100,000 nodes takes tens
+		// of milliseconds.
+		basemetrics.ExponentialBuckets(1e-6, 2, 20), "profile", "search")
+)
+
+var registerOnce sync.Once
+
+// registerMetrics registers the metrics with the scheduler's registry.
+func registerMetrics(cluster *profilemetrics.Cluster) {
+	registerOnce.Do(func() { legacyregistry.MustRegister(decisionDuration) })
+	profilemetrics.Register(cluster)
+	for _, scope := range []placement.Scope{placement.FewNodes, placement.AllNodes, placement.AllAfterFew} {
+		decisionDuration.WithLabelValues(cluster.Profile, string(scope))
+	}
 }
