@@ -45,13 +45,10 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []provi
 		LabelGrace:  decoding.AtLeast(&errs, path.Child("labelGrace"), *a.LabelGrace, 0),
 		GateTimeout: decoding.AtLeast(&errs, path.Child("gateTimeout"), *a.GateTimeout, time.Second),
 	}
-	var more field.ErrorList
-	policy.Rules, more = convertRules(a.Rules, path.Child("rules"))
-	errs = append(errs, more...)
-	policy.CapacityLabels, more = convertCapacityLabels(a.CapacityLabels, path.Child("capacityLabels"))
-	errs = append(errs, more...)
-	signals, more := convertSignals(a.Signals, path.Child("signals"))
-	return policy, signals, decoding.Join(path, a.decoded.list, append(errs, more...))
+	policy.Rules = convertRules(&errs, path.Child("rules"), a.Rules)
+	policy.CapacityLabels = convertCapacityLabels(&errs, path.Child("capacityLabels"), a.CapacityLabels)
+	signals := convertSignals(&errs, path.Child("signals"), a.Signals)
+	return policy, signals, decoding.Join(path, a.decoded.list, errs)
 }
 
 func convertAnnotationPolicy(errs *field.ErrorList, path *field.Path, p AnnotationPolicy) decision.AnnotationPolicy {
@@ -60,29 +57,28 @@ func convertAnnotationPolicy(errs *field.ErrorList, path *field.Path, p Annotati
 }
 
 // convertCapacityLabels returns the built-in labels, then the configured labels.
-func convertCapacityLabels(labels []CapacityLabel, path *field.Path) ([]decision.CapacityLabel, field.ErrorList) {
-	var errs field.ErrorList
+func convertCapacityLabels(errs *field.ErrorList, path *field.Path, labels []CapacityLabel) []decision.CapacityLabel {
 	result := providers.CapacityLabels()
 	seen := map[string]bool{}
 	for i, label := range labels {
 		path := path.Index(i)
-		errs = append(errs, invalid(path.Child("key"), label.Key, validation.IsQualifiedName(label.Key))...)
+		checkText(errs, path.Child("key"), label.Key, validation.IsQualifiedName(label.Key))
 		if seen[label.Key] {
-			errs = append(errs, field.Duplicate(path.Child("key"), label.Key))
+			*errs = append(*errs, field.Duplicate(path.Child("key"), label.Key))
 		}
 		seen[label.Key] = true
 		if label.Key == spot.CapacityLabel {
-			errs = append(errs, field.Forbidden(path.Child("key"), "the values of the project's own label are fixed: spot and on-demand"))
+			*errs = append(*errs, field.Forbidden(path.Child("key"), "the values of the project's own label are fixed: spot and on-demand"))
 		}
 		if len(label.Spot)+len(label.OnDemand) == 0 {
-			errs = append(errs, field.Required(path, "at least one value in spot or onDemand"))
+			*errs = append(*errs, field.Required(path, "at least one value in spot or onDemand"))
 		}
 		values := map[string]bool{}
-		errs = append(errs, eachNew(values, label.Spot, path.Child("spot"), validation.IsValidLabelValue)...)
-		errs = append(errs, eachNew(values, label.OnDemand, path.Child("onDemand"), validation.IsValidLabelValue)...)
+		checkEach(errs, path.Child("spot"), label.Spot, values, validation.IsValidLabelValue)
+		checkEach(errs, path.Child("onDemand"), label.OnDemand, values, validation.IsValidLabelValue)
 		result = append(result, decision.CapacityLabel{Key: label.Key, Spot: label.Spot, OnDemand: label.OnDemand})
 	}
-	return result, errs
+	return result
 }
 
 // Validate returns every error in the arguments, those found by decoding included. path is the
@@ -113,8 +109,8 @@ func (a *SpotPreferenceArgs) convert(path *field.Path) (time.Duration, map[decis
 	poolRisk := make(map[decision.Pool]float64, len(a.PoolRisk))
 	for i, row := range a.PoolRisk {
 		path := path.Child("poolRisk").Index(i)
-		errs = append(errs, requiredLabelValue(row.InstanceType, path.Child("instanceType"))...)
-		errs = append(errs, requiredLabelValue(row.Zone, path.Child("zone"))...)
+		requiredLabelValue(&errs, path.Child("instanceType"), row.InstanceType)
+		requiredLabelValue(&errs, path.Child("zone"), row.Zone)
 		risk := ptr.Deref(row.Risk, 0)
 		if row.Risk == nil {
 			errs = append(errs, field.Required(path.Child("risk"), ""))
@@ -130,9 +126,9 @@ func (a *SpotPreferenceArgs) convert(path *field.Path) (time.Duration, map[decis
 	return halfLife, poolRisk, decoding.Join(path, a.decoded.list, errs)
 }
 
-func requiredLabelValue(value string, path *field.Path) field.ErrorList {
+func requiredLabelValue(errs *field.ErrorList, path *field.Path, value string) {
 	if value == "" {
-		return field.ErrorList{field.Required(path, "")}
+		*errs = append(*errs, field.Required(path, ""))
 	}
-	return invalid(path, value, validation.IsValidLabelValue(value))
+	checkText(errs, path, value, validation.IsValidLabelValue(value)) // which permits ""
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-func convertRules(rules []Rule, path *field.Path) ([]decision.Rule, field.ErrorList) {
-	var errs field.ErrorList
+func convertRules(errs *field.ErrorList, path *field.Path, rules []Rule) []decision.Rule {
 	var result []decision.Rule
 	var earlier []Rule
 	names := map[string]bool{}
@@ -26,23 +25,22 @@ func convertRules(rules []Rule, path *field.Path) ([]decision.Rule, field.ErrorL
 		rule, path := &rules[i], path.Index(i)
 		switch {
 		case rule.Name == "":
-			errs = append(errs, field.Required(path.Child("name"), ""))
+			*errs = append(*errs, field.Required(path.Child("name"), ""))
 		case names[rule.Name]:
-			errs = append(errs, field.Duplicate(path.Child("name"), rule.Name))
+			*errs = append(*errs, field.Duplicate(path.Child("name"), rule.Name))
 		}
 		names[rule.Name] = true
-		converted, fieldErrs := rule.convert(path)
-		errs = append(errs, fieldErrs...)
-		if len(fieldErrs) == 0 {
+		before := len(*errs)
+		result = append(result, rule.convert(errs, path))
+		if len(*errs) == before {
 			if i := slices.IndexFunc(earlier, rule.sameConditions); i >= 0 {
-				errs = append(errs, field.Invalid(path, rule.Name,
+				*errs = append(*errs, field.Invalid(path, rule.Name,
 					fmt.Sprintf("can never match: it has the same conditions as rule %s before it", earlier[i].Name)))
 			}
 			earlier = append(earlier, *rule)
 		}
-		result = append(result, converted)
 	}
-	return result, errs
+	return result
 }
 
 // sameConditions reports whether the conditions of two rules are identical. An absent list equals
@@ -57,8 +55,8 @@ func (r *Rule) sameConditions(other Rule) bool {
 	return equality.Semantic.DeepEqual(conditions(r), conditions(&other))
 }
 
-func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
-	var errs field.ErrorList
+func (r *Rule) convert(errs *field.ErrorList, path *field.Path) decision.Rule {
+	before := len(*errs)
 	rule := decision.Rule{
 		Name:            r.Name,
 		Namespaces:      r.Namespaces,
@@ -66,27 +64,27 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 		MinPriority:     r.MinPriority,
 		QOSClasses:      r.QOSClasses,
 		OwnerKinds:      r.OwnerKinds,
-		Overrides:       convertSettings(&errs, path, r),
+		Overrides:       convertSettings(errs, path, r),
 	}
 	if r.AnnotationPolicy != nil {
-		rule.Annotations = new(convertAnnotationPolicy(&errs, path, *r.AnnotationPolicy))
+		rule.Annotations = new(convertAnnotationPolicy(errs, path, *r.AnnotationPolicy))
 	}
-	if rule.Empty() && rule.Annotations == nil && len(errs) == 0 {
+	if rule.Empty() && rule.Annotations == nil && len(*errs) == before {
 		names := []string{"annotationPolicy"}
 		for i := range decision.Settings {
 			names = append(names, decision.Settings[i].Name)
 		}
-		errs = append(errs, field.Required(path, "the rule sets nothing: at least one of "+strings.Join(names, ", ")))
+		*errs = append(*errs, field.Required(path, "the rule sets nothing: at least one of "+strings.Join(names, ", ")))
 	}
-	errs = append(errs, eachNew(map[string]bool{}, r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
-	errs = append(errs, eachNew(map[string]bool{}, r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)
-	errs = append(errs, eachNew(map[string]bool{}, r.QOSClasses, path.Child("qosClasses"), isQOSClass)...)
-	errs = append(errs, eachNew(map[string]bool{}, r.OwnerKinds, path.Child("ownerKinds"), isOwnerKind)...)
+	checkEach(errs, path.Child("namespaces"), r.Namespaces, map[string]bool{}, validation.IsDNS1123Label)
+	checkEach(errs, path.Child("priorityClasses"), r.PriorityClasses, map[string]bool{}, validation.IsDNS1123Subdomain)
+	checkEach(errs, path.Child("qosClasses"), r.QOSClasses, map[string]bool{}, isQOSClass)
+	checkEach(errs, path.Child("ownerKinds"), r.OwnerKinds, map[string]bool{}, isOwnerKind)
 
-	if selector := decoding.Selector(&errs, path.Child("podSelector"), r.PodSelector); selector != nil {
+	if selector := decoding.Selector(errs, path.Child("podSelector"), r.PodSelector); selector != nil {
 		rule.PodSelector = func(podLabels map[string]string) bool { return selector.Matches(labels.Set(podLabels)) }
 	}
-	return rule, errs
+	return rule
 }
 
 // convertSettings returns the workload settings of an object: the arguments of ReplicaSafety or a
@@ -115,26 +113,23 @@ func convertSettings(errs *field.ErrorList, path *field.Path, object any) decisi
 	return overrides
 }
 
-// eachNew returns the problems with the values of a list, and the values that are in seen or occur
-// twice. It adds the values to seen.
-func eachNew(seen map[string]bool, list []string, path *field.Path, problems func(string) []string) field.ErrorList {
-	var errs field.ErrorList
+// checkEach adds an error for each value of a list that has problems, is in seen or occurs twice. It
+// adds the values to seen.
+func checkEach(errs *field.ErrorList, path *field.Path, list []string, seen map[string]bool, problems func(string) []string) {
 	for i, value := range list {
-		errs = append(errs, invalid(path.Index(i), value, problems(value))...)
+		checkText(errs, path.Index(i), value, problems(value))
 		if seen[value] {
-			errs = append(errs, field.Duplicate(path.Index(i), value))
+			*errs = append(*errs, field.Duplicate(path.Index(i), value))
 		}
 		seen[value] = true
 	}
-	return errs
 }
 
-// invalid returns one error with all problems of value, or nil if there are none.
-func invalid(path *field.Path, value string, problems []string) field.ErrorList {
-	if len(problems) == 0 {
-		return nil
+// checkText adds one error with all problems of value, or none if there are none.
+func checkText(errs *field.ErrorList, path *field.Path, value string, problems []string) {
+	if len(problems) > 0 {
+		*errs = append(*errs, field.Invalid(path, value, strings.Join(problems, "; ")))
 	}
-	return field.ErrorList{field.Invalid(path, value, strings.Join(problems, "; "))}
 }
 
 var qosClasses = []string{string(v1.PodQOSGuaranteed), string(v1.PodQOSBurstable), string(v1.PodQOSBestEffort)}

@@ -15,48 +15,47 @@ import (
 )
 
 // convertSignals returns the built-in signals, then the configured signals.
-func convertSignals(signals []Signal, path *field.Path) ([]providers.Signal, field.ErrorList) {
-	var errs field.ErrorList
+func convertSignals(errs *field.ErrorList, path *field.Path, signals []Signal) []providers.Signal {
 	var configured []providers.Signal
 	for i := range signals {
 		path := path.Index(i)
 		signal := providers.Signal{OnlySpot: signals[i].OnlySpot}
 		if signals[i].Class == "" {
-			errs = append(errs, field.Required(path.Child("class"), ""))
+			*errs = append(*errs, field.Required(path.Child("class"), ""))
 		} else {
-			signal.Class = decoding.OneOf(&errs, path.Child("class"), signals[i].Class,
+			signal.Class = decoding.OneOf(errs, path.Child("class"), signals[i].Class,
 				[]SignalClass{Reclaim, Drain, Advisory}, decision.Reclaim, decision.Drain, decision.Advisory)
 		}
 		if notice := signals[i].Notice; notice != nil {
-			signal.Notice = decoding.AtLeast(&errs, path.Child("notice"), *notice, 0)
+			signal.Notice = decoding.AtLeast(errs, path.Child("notice"), *notice, 0)
 		}
 		kinds, text := signals[i].given()
 		if len(kinds) == 0 {
-			errs = append(errs, field.Required(path, "one of taint, condition, label, annotation"))
+			*errs = append(*errs, field.Required(path, "one of taint, condition, label, annotation"))
 			continue
 		}
 		if len(kinds) > 1 {
-			errs = append(errs, field.Invalid(path, kinds, "expected only one of taint, condition, label, annotation"))
+			*errs = append(*errs, field.Invalid(path, kinds, "expected only one of taint, condition, label, annotation"))
 			continue
 		}
 		signal.Kind, signal.Mentions = kinds[0], signals[i].Mentions
 		if signal.Mentions != "" && signal.Kind != providers.ConditionSignal {
-			errs = append(errs, field.Invalid(path.Child("mentions"), signal.Mentions,
+			*errs = append(*errs, field.Invalid(path.Child("mentions"), signal.Mentions,
 				"expected only beside condition, which has a reason and a message"))
 		}
 		path = path.Child(string(signal.Kind))
 		var err error
 		if signal.Key, signal.Value, err = parseSignal(signal.Kind, text); err != nil {
-			errs = append(errs, field.Invalid(path, text, err.Error()))
+			*errs = append(*errs, field.Invalid(path, text, err.Error()))
 		}
 		if slices.ContainsFunc(configured, func(earlier providers.Signal) bool {
 			return earlier.Kind == signal.Kind && earlier.Key == signal.Key && earlier.Value == signal.Value && earlier.Mentions == signal.Mentions
 		}) {
-			errs = append(errs, field.Duplicate(path, text))
+			*errs = append(*errs, field.Duplicate(path, text))
 		}
 		configured = append(configured, signal)
 	}
-	return append(providers.Signals(), configured...), errs
+	return append(providers.Signals(), configured...)
 }
 
 // given returns the kinds that s sets, and the text of the last kind.

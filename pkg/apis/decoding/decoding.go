@@ -185,18 +185,12 @@ func Join(at *field.Path, decoded, validated field.ErrorList) field.ErrorList {
 		}
 		all = append(all, &copied)
 	}
-	decoded = all
-	for _, fieldErr := range validated {
-		known := false
-		for _, d := range decoded {
+	return append(all, slices.DeleteFunc(slices.Clone(validated), func(fieldErr *field.Error) bool {
+		return slices.ContainsFunc(all, func(d *field.Error) bool {
 			rest, below := strings.CutPrefix(fieldErr.Field, d.Field)
-			known = known || below && (rest == "" || strings.ContainsAny(rest[:1], ".["))
-		}
-		if !known {
-			all = append(all, fieldErr)
-		}
-	}
-	return all
+			return below && (rest == "" || strings.ContainsAny(rest[:1], ".["))
+		})
+	})...)
 }
 
 // OneDocument returns an error if data has a YAML document after the first, because decoders ignore
