@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -74,7 +73,9 @@ func (e *Executor) evict(ctx context.Context, a migration.Action) (outcome, erro
 	switch {
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
 		return refused, err
-	case severalBudgets(err):
+	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "more than one PodDisruptionBudget"):
+		// The text of Kubernetes' pkg/registry/core/pod/storage/eviction.go, because this error has
+		// no cause or reason of its own.
 		return blockedBySeveral, err
 	}
 	// A conflict is unclear: only a different UID means that the pod is gone, and the next attempt
@@ -94,14 +95,6 @@ func outcomeOf(err error) (outcome, error) {
 		return forbidden, err
 	}
 	return unclear, err
-}
-
-// severalBudgets recognizes this error of Kubernetes' pkg/registry/core/pod/storage/eviction.go by
-// its text, because it has no cause or reason of its own.
-func severalBudgets(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
-		strings.Contains(status.Status().Message, "more than one PodDisruptionBudget")
 }
 
 func (e *Executor) delete(ctx context.Context, a migration.Action) (outcome, error) {

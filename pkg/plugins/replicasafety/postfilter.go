@@ -32,8 +32,11 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 	if last := p.waiting.AddUnschedulable(pod, wait); wait.Why != "" && wait.Why != last.Why {
 		logger.Info("Pod waiting", append(about, "reason", wait.Why)...)
 	}
+	current, err := p.pods.Pods(pod.Namespace).Get(pod.Name)
 	switch {
-	case p.wasDeleted(pod):
+	case apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID:
+		// The pod was deleted during this cycle, and the delete handler ran before the pod was
+		// recorded.
 		p.waiting.Delete(pod.UID)
 	case (wait.Attempt != nil || wait.OwnerWait != nil) && p.ownerCheck()(pod, wait):
 		// The handler of the owner's change ran before the pod was recorded as waiting, so it did
@@ -103,13 +106,6 @@ func (p *Plugin) newWait(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		}
 	}
 	return wait
-}
-
-// wasDeleted reports whether the pod was deleted during this cycle. In that case the delete handler
-// ran before PostFilter recorded the pod.
-func (p *Plugin) wasDeleted(pod *v1.Pod) bool {
-	current, err := p.pods.Pods(pod.Namespace).Get(pod.Name)
-	return apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID
 }
 
 // nominatedSiblings returns the siblings of pod with nominated nodes, and the nominated node of pod
