@@ -72,7 +72,7 @@ func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 			return NodeSettling
 		case p.requireOnDemand:
 			return AfterDisruptions
-		case p.ordered:
+		case p.pod.Workload.Ordered:
 			return OnFloorOrdinal
 		}
 		return OverBudget
@@ -108,14 +108,14 @@ func (p *Plan) Reason(v Verdict) string {
 		return "node is being drained"
 	case OverBudget:
 		return fmt.Sprintf("spot budget used up: %d of at most %d replicas of %s run on spot%s",
-			p.placed.Spot, p.Budget, p.revision, p.floorWait("room in the spot budget"))
+			p.placed.Spot, p.Budget, p.pod.Workload.Revision, p.floorWait("room in the spot budget"))
 	case OnFloorOrdinal:
 		later := ""
-		if p.blocksLater {
+		if p.pod.Workload.BlocksLater {
 			later = ", and later ordinals wait for this one"
 		}
 		return fmt.Sprintf("ordinal belongs to the floor: the first %d ordinals of %s must run on on-demand%s%s",
-			p.Floor, p.revision, later, p.floorWait("a lower floor"))
+			p.Floor, p.pod.Workload.Revision, later, p.floorWait("a lower floor"))
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
 	case NodeReserved:
@@ -126,9 +126,10 @@ func (p *Plan) Reason(v Verdict) string {
 		if !p.AdmitsOnDemand() {
 			room = "room in another spot pool"
 		}
-		return fmt.Sprintf("spot pool full: at most %d replicas of %s may run in one pool%s", p.PoolCap, p.revision, p.waitHint(room))
+		return fmt.Sprintf("spot pool full: at most %d replicas of %s may run in one pool%s",
+			p.PoolCap, p.pod.Workload.Revision, p.waitHint(room))
 	case OverflowPreempts:
-		return fmt.Sprintf("overflow may not preempt on on-demand: the floor of %s is %d", p.revision, p.Floor)
+		return fmt.Sprintf("overflow may not preempt on on-demand: the floor of %s is %d", p.pod.Workload.Revision, p.Floor)
 	case OverflowRefused:
 		return "overflow Never: " + p.beyondFloorReason() + p.overflowWait()
 	case AfterDisruptions:
@@ -140,13 +141,13 @@ func (p *Plan) Reason(v Verdict) string {
 func (p *Plan) beyondFloorReason() string {
 	switch {
 	case p.Floor == 0:
-		return fmt.Sprintf("%s has no floor", p.revision)
-	case p.ordered:
-		return fmt.Sprintf("only the first %d ordinals of %s may run on on-demand", p.Floor, p.revision)
+		return fmt.Sprintf("%s has no floor", p.pod.Workload.Revision)
+	case p.pod.Workload.Ordered:
+		return fmt.Sprintf("only the first %d ordinals of %s may run on on-demand", p.Floor, p.pod.Workload.Revision)
 	case !p.floorMet():
-		return fmt.Sprintf("the pod was assigned beyond the floor of %d of %s", p.Floor, p.revision)
+		return fmt.Sprintf("the pod was assigned beyond the floor of %d of %s", p.Floor, p.pod.Workload.Revision)
 	}
-	return fmt.Sprintf("the floor of %d of %s is met", p.Floor, p.revision)
+	return fmt.Sprintf("the floor of %d of %s is met", p.Floor, p.pod.Workload.Revision)
 }
 
 // overflowWait returns the condition that a pod waits for if overflow Never keeps it off on-demand.
@@ -155,7 +156,7 @@ func (p *Plan) overflowWait() string {
 	switch {
 	case !p.AdmitsSpot():
 		return p.waitHint("another replica to terminate")
-	case p.blocksLater:
+	case p.pod.Workload.BlocksLater:
 		return ", and later ordinals wait for this one (waits for room on spot)"
 	}
 	return " (waits for room on spot)"
@@ -166,23 +167,23 @@ func (p *Plan) WaitReason() string {
 	switch {
 	case p.requireOnDemand && !p.AdmitsSpot():
 		return p.Reason(AfterDisruptions)
-	case p.ordered && !p.AdmitsSpot():
+	case p.pod.Workload.Ordered && !p.AdmitsSpot():
 		return p.Reason(OnFloorOrdinal)
 	case !p.AdmitsSpot():
 		return p.Reason(OverBudget)
 	case p.ExcludedFromOnDemand():
 		return p.Reason(OverflowRefused)
-	case p.onlySpot && p.assigned == AssignedSpot:
+	case p.pod.OnlySpot && p.pod.Assigned == AssignedSpot:
 		return "no feasible node: the pod was assigned spot and admits no on-demand node"
-	case p.onlySpot:
+	case p.pod.OnlySpot:
 		return "no feasible node: the pod's own constraints admit only spot"
-	case p.onlyOnDemand && p.assigned == AssignedOnDemand:
+	case p.pod.OnlyOnDemand && p.pod.Assigned == AssignedOnDemand:
 		return "no feasible node: the pod was assigned on-demand and admits no spot node"
-	case p.onlyOnDemand:
+	case p.pod.OnlyOnDemand:
 		return "no feasible node: the pod's own constraints admit only on-demand"
 	case p.PoolCap > 0 && p.Grant == NotGranted:
 		return fmt.Sprintf("no feasible node: the pod may run on on-demand, and in spot pools with fewer than %d replicas of %s", p.PoolCap,
-			p.revision)
+			p.pod.Workload.Revision)
 	}
 	return "no feasible node: the pod may run on on-demand and on spot"
 }
@@ -192,19 +193,19 @@ func (p *Plan) Placed() PlacedPods { return p.placed }
 
 // BudgetUsage describes the use of the revision's budget before this pod.
 func (p *Plan) BudgetUsage() string {
-	if p.ordered {
-		return fmt.Sprintf("the first %d ordinals of %s must run on on-demand", p.Floor, p.revision)
+	if p.pod.Workload.Ordered {
+		return fmt.Sprintf("the first %d ordinals of %s must run on on-demand", p.Floor, p.pod.Workload.Revision)
 	}
-	return fmt.Sprintf("spot budget of %s: %d of %d used before this pod", p.revision, p.placed.Spot, p.Budget)
+	return fmt.Sprintf("spot budget of %s: %d of %d used before this pod", p.pod.Workload.Revision, p.placed.Spot, p.Budget)
 }
 
 // floorWait returns the condition that a pod waits for if the floor keeps it off spot. alternative
 // is the condition for a pod that cannot use on-demand.
 func (p *Plan) floorWait(alternative string) string {
-	if p.onlySpot && p.assigned == AssignedSpot {
+	if p.pod.OnlySpot && p.pod.Assigned == AssignedSpot {
 		return "; the pod was assigned spot, and admits no on-demand node" + p.waitHint(alternative)
 	}
-	if p.onlySpot {
+	if p.pod.OnlySpot {
 		return "; its own constraints admit only spot, but exemptions are ignored" + p.waitHint(alternative)
 	}
 	if p.ExcludedFromOnDemand() {
@@ -215,7 +216,7 @@ func (p *Plan) floorWait(alternative string) string {
 
 // waitHint formats the condition that the pod waits for, and when it may fall back to spot.
 func (p *Plan) waitHint(condition string) string {
-	if p.fallbackAfter == Never || p.onlyOnDemand {
+	if p.fallbackAfter == Never || p.pod.OnlyOnDemand {
 		return fmt.Sprintf(" (waits for %s)", condition)
 	}
 	return fmt.Sprintf(" (waits for %s, may run on any spot node after %s)", condition, short(p.fallbackAfter))

@@ -187,15 +187,9 @@ type Plan struct {
 	// of a Job at its disruption limit, and pods that admit only on-demand, prefer on-demand.
 	Prefer CapacityType
 
+	pod           Pod
 	placed        PlacedPods
-	onlySpot      bool
-	onlyOnDemand  bool
-	assigned      AssignedCapacity
 	overflow      OverflowPolicy
-	ordered       bool
-	ordinal       int
-	blocksLater   bool
-	revision      string
 	fallbackAfter time.Duration
 	// requireOnDemand and preferOnDemand are the effects of the disruptions of a Job that has
 	// reached disruptionLimit. At most one is true.
@@ -208,27 +202,20 @@ type Plan struct {
 func NewPlan(pod *Pod, settings WorkloadSettings, placed PlacedPods, waiting WaitTime) Plan {
 	w := &pod.Workload
 	plan := Plan{
-		Floor:         settings.Floor(w.Desired),
-		Exempt:        settings.Exempts(pod),
-		PoolCap:       poolCap(settings.MaxPerPool, w.Desired),
-		placed:        placed,
-		onlySpot:      pod.OnlySpot,
-		onlyOnDemand:  pod.OnlyOnDemand,
-		assigned:      pod.Assigned,
-		overflow:      settings.Overflow,
-		ordered:       w.Ordered,
-		ordinal:       w.Ordinal,
-		blocksLater:   w.BlocksLater,
-		revision:      w.Revision,
-		fallbackAfter: settings.FallbackAfter,
-
+		Floor:           settings.Floor(w.Desired),
+		Exempt:          settings.Exempts(pod),
+		PoolCap:         poolCap(settings.MaxPerPool, w.Desired),
+		pod:             *pod,
+		placed:          placed,
+		overflow:        settings.Overflow,
+		fallbackAfter:   settings.FallbackAfter,
 		disruptionLimit: settings.DisruptionLimit,
 	}
 	if pod.SpreadToOnDemand {
 		plan.overflow = AllowOverflow
 	}
 	if pod.SpreadByAffinity && pod.Assigned == AssignedAny {
-		plan.assigned = Unassigned // the siblings of the floor do not require on-demand either
+		plan.pod.Assigned = Unassigned // the siblings of the floor do not require on-demand either
 	}
 	plan.Budget = w.Desired - plan.Floor
 	if settings.DisruptionLimitReached() {
@@ -264,10 +251,10 @@ func (p *Plan) WithinBudget(morePlaced int) bool {
 	if p.requireOnDemand {
 		return false
 	}
-	if p.ordered {
+	if p.pod.Workload.Ordered {
 		// Ordinals below the first ordinal of the set remain after the user changes
 		// spec.ordinals.start. They count as part of the floor, if there is a floor.
-		return p.Floor == 0 || p.ordinal >= p.Floor
+		return p.Floor == 0 || p.pod.Workload.Ordinal >= p.Floor
 	}
 	return p.placed.Spot+morePlaced < p.Budget
 }
@@ -285,10 +272,10 @@ func (p *Plan) AdmitsSpot() bool { return p.Exempt || p.Grant != NotGranted || p
 //
 // A pod that disruptions of its Job keep off spot uses on-demand like a replica of the floor.
 func (p *Plan) BeyondFloor() bool {
-	if p.requireOnDemand || p.ordered {
+	if p.requireOnDemand || p.pod.Workload.Ordered {
 		return p.WithinBudget(0)
 	}
-	return p.floorMet() || (p.assigned == AssignedSpot || p.assigned == AssignedAny) && p.WithinBudget(0)
+	return p.floorMet() || (p.pod.Assigned == AssignedSpot || p.pod.Assigned == AssignedAny) && p.WithinBudget(0)
 }
 
 // floorMet reports whether on-demand runs as many replicas of an unordered revision as the floor
@@ -299,7 +286,7 @@ func (p *Plan) floorMet() bool { return p.placed.OnDemand >= p.Floor }
 // beyond the floor to use on-demand. Overflow Never blocks them while the budget has room, and this
 // pod uses the last of it.
 func (p *Plan) MayUnblockSiblings() bool {
-	return p.overflow == NeverOverflow && !p.ordered && !p.floorMet() && p.placed.Spot+1 >= p.Budget
+	return p.overflow == NeverOverflow && !p.pod.Workload.Ordered && !p.floorMet() && p.placed.Spot+1 >= p.Budget
 }
 
 // ExcludedFromOnDemand reports whether overflow Never keeps the pod off every on-demand node. It is
@@ -311,10 +298,10 @@ func (p *Plan) ExcludedFromOnDemand() bool {
 // Overflows reports whether the pod would use on-demand room that is reserved for floors: it is
 // beyond the floor, and its own constraints admit spot. Such a pod preempts no pod
 // on on-demand.
-func (p *Plan) Overflows() bool { return !p.onlyOnDemand && p.BeyondFloor() }
+func (p *Plan) Overflows() bool { return !p.pod.OnlyOnDemand && p.BeyondFloor() }
 
 // AdmitsOnDemand reports whether the policy admits the pod to some on-demand node.
-func (p *Plan) AdmitsOnDemand() bool { return !p.onlySpot && !p.ExcludedFromOnDemand() }
+func (p *Plan) AdmitsOnDemand() bool { return !p.pod.OnlySpot && !p.ExcludedFromOnDemand() }
 
 // RequiresOnDemand reports whether the policy keeps the pod off every spot node and admits it to
 // some on-demand node.
@@ -323,10 +310,10 @@ func (p *Plan) RequiresOnDemand() bool { return !p.AdmitsSpot() && p.AdmitsOnDem
 // DependsOnSiblings reports whether the plan depends on the nodes on which the pod's siblings
 // run: on the number on spot, or with overflow Never on the number on on-demand.
 func (p *Plan) DependsOnSiblings() bool {
-	if p.overflow == NeverOverflow && !p.onlyOnDemand && !p.onlySpot && !p.ordered && p.Floor > 0 {
+	if p.overflow == NeverOverflow && !p.pod.OnlyOnDemand && !p.pod.OnlySpot && !p.pod.Workload.Ordered && p.Floor > 0 {
 		return true
 	}
-	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.ordered && !p.Exempt && p.Budget > 0)
+	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.pod.Workload.Ordered && !p.Exempt && p.Budget > 0)
 }
 
 // MayAdmitMore reports whether next may admit the pod to a node that p refuses. Both are plans for
@@ -347,7 +334,7 @@ func (p *Plan) MayAdmitMore(next *Plan) bool {
 		return true
 	case p.Exempt || p.WithinBudget(0):
 		return false
-	case p.ordered || next.ordered:
+	case p.pod.Workload.Ordered || next.pod.Workload.Ordered:
 		return next.WithinBudget(0)
 	}
 	return next.Budget > p.Budget

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -330,7 +331,7 @@ func TestPercentIsCountRoundedUp(t *testing.T) {
 			t.Fatalf("%d%% of %d is %d", percent, desired, n)
 		}
 		placed := decision.PlacedPods{Spot: rapid.IntRange(0, 5).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 5).Draw(t, "onDemand")}
-		if got, want := planOf(decision.Percent(percent), desired, placed), planOf(decision.Count(n), desired, placed); got != want {
+		if got, want := planOf(decision.Percent(percent), desired, placed), planOf(decision.Count(n), desired, placed); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%d%% of %d gives %+v, the count %d gives %+v", percent, desired, got, n, want)
 		}
 	})
