@@ -93,25 +93,17 @@ func ScoreBands(ranks []Rank) {
 	distinct := slices.Clone(ranks)
 	slices.Sort(distinct)
 	distinct = slices.Compact(distinct)
-	scores := make([]Rank, len(distinct))
-	for start := 0; start < len(distinct); {
-		c := distinct[start] >> classShift
-		end := start
-		for end < len(distinct) && distinct[end]>>classShift == c {
-			end++
-		}
-		for i := start; i < end; i++ {
-			within := Rank(bandWidth)
-			if steps := end - start - 1; steps > 0 {
-				within = Rank(bandWidth * (i - start) / steps)
-			}
-			scores[i] = c*bandStep + within
-		}
-		start = end
+	place := func(r Rank) int {
+		i, _ := slices.BinarySearch(distinct, r)
+		return i
 	}
 	for i, r := range ranks {
-		place, _ := slices.BinarySearch(distinct, r)
-		ranks[i] = scores[place]
+		c := r >> classShift
+		worst, best, within := place(c<<classShift), place((c+1)<<classShift)-1, Rank(bandWidth)
+		if best > worst {
+			within = Rank(bandWidth * (place(r) - worst) / (best - worst))
+		}
+		ranks[i] = c*bandStep + within
 	}
 }
 
