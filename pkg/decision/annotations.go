@@ -22,11 +22,3 @@ func (i InvalidAnnotation) String() string {
 	}
 	return fmt.Sprintf("annotation %s on the %s is ignored: invalid value %q: %s", i.Key, i.Object, string(value), i.Expected)
 }
-
-// parseAnnotations parses the annotations of one object. on is InvalidAnnotation.Object.
-func parseAnnotations(annotations map[string]string, on string) (o Overrides, invalid []InvalidAnnotation) {
-	if len(annotations) == 0 {
-		return o, nil
-	}
-	return parseOverrides(annotations, on, func(s *Setting) string { return s.Annotation })
-}

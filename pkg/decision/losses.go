@@ -39,9 +39,6 @@ func (l Losses) Add(n float64, at time.Time, halfLife time.Duration) Losses {
 // Weight returns the sum of the weights of all losses at now, 0 to MaxLosses. Losses in the future
 // count as if they had just happened.
 func (l Losses) Weight(now time.Time, halfLife time.Duration) float64 {
-	if l.Count == 0 {
-		return 0
-	}
 	return l.Count * decay(now.Sub(l.Latest), halfLife)
 }
 

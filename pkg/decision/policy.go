@@ -115,8 +115,9 @@ func (p *Policy) configured(pod *Pod, origins *Origins) (WorkloadSettings, []Inv
 		origins.ignored(pod)
 		return settings, nil
 	}
-	onPod, invalidOnPod := parseAnnotations(pod.Annotations, "pod")
-	onOwner, invalid := parseAnnotations(pod.Workload.Annotations, pod.Workload.Kind)
+	annotation := func(s *Setting) string { return s.Annotation }
+	onPod, invalidOnPod := parseOverrides(pod.Annotations, "pod", annotation)
+	onOwner, invalid := parseOverrides(pod.Workload.Annotations, pod.Workload.Kind, annotation)
 	invalid = append(invalid, invalidOnPod...)
 	givenOnPod, givenOnOwner := onPod, onOwner
 	if annotations == StricterOnly {

@@ -246,6 +246,7 @@ func ParseOverrides(values map[string]string) (Overrides, []InvalidAnnotation) {
 	return parseOverrides(values, "", func(s *Setting) string { return s.Name })
 }
 
+// parseOverrides parses the values of settings, by key. object is InvalidAnnotation.Object.
 func parseOverrides(values map[string]string, object string, key func(*Setting) string) (o Overrides, invalid []InvalidAnnotation) {
 	for i := range Settings {
 		setting := &Settings[i]
