@@ -247,7 +247,12 @@ func ParseOverrides(values map[string]string) (Overrides, []InvalidAnnotation) {
 }
 
 // parseOverrides parses the values of settings, by key. object is InvalidAnnotation.Object.
-func parseOverrides(values map[string]string, object string, key func(*Setting) string) (o Overrides, invalid []InvalidAnnotation) {
+func parseOverrides(values map[string]string, object string, key func(*Setting) string) (Overrides, []InvalidAnnotation) {
+	if len(values) == 0 {
+		return Overrides{}, nil // without an allocation
+	}
+	var o Overrides
+	var invalid []InvalidAnnotation
 	for i := range Settings {
 		setting := &Settings[i]
 		text, ok := values[key(setting)]
