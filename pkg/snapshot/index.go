@@ -103,24 +103,13 @@ type Eligibility struct {
 func (x *Index) Eligibility(p *Pod, c *v1.TopologySpreadConstraint, keys []string) *Eligibility {
 	honorsAffinity := ptr.Deref(c.NodeAffinityPolicy, v1.NodeInclusionPolicyHonor) == v1.NodeInclusionPolicyHonor
 	honorsTaints := ptr.Deref(c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore) == v1.NodeInclusionPolicyHonor
-	// All inputs of the result.
-	var inputs struct {
-		Key          string
-		Keys         []string
-		NodeSelector map[string]string
-		Required     *v1.NodeSelector
-		HonorsTaints bool
-		Tolerations  []v1.Toleration
-	}
-	inputs.Key, inputs.Keys, inputs.HonorsTaints = c.TopologyKey, keys, honorsTaints
+	inputs := []any{c.TopologyKey, keys, honorsAffinity, honorsTaints} // all inputs of the result
 	if honorsAffinity {
-		inputs.NodeSelector = p.Spec.NodeSelector
-		if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-			inputs.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-		}
+		affinity := ptr.Deref(ptr.Deref(p.Spec.Affinity, v1.Affinity{}).NodeAffinity, v1.NodeAffinity{})
+		inputs = append(inputs, p.Spec.NodeSelector, affinity.RequiredDuringSchedulingIgnoredDuringExecution)
 	}
 	if honorsTaints {
-		inputs.Tolerations = p.Spec.Tolerations
+		inputs = append(inputs, p.Spec.Tolerations)
 	}
 	text, _ := json.Marshal(inputs) // these types have no value that cannot be encoded
 	id := string(text)

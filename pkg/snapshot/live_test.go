@@ -33,7 +33,7 @@ func TestLiveReads(t *testing.T) {
 	}
 	w := clustertest.NewWorld(t)
 	w.Put(unreachable("lost"), unreachable("returned"))
-	w.Reader.UseLiveReader(live)
+	w.Reader.Live = live
 	got := map[string]decision.SignalClass{}
 	for _, n := range w.Snapshot().Nodes {
 		got[n.Name] = n.Facts.Signal

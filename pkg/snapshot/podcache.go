@@ -14,15 +14,13 @@ import (
 // object that it has published. The same pointer therefore is the same version of the pod, and the
 // facts remain valid.
 type podCache struct {
-	generation int
-	byPod      map[*v1.Pod]*podFacts
-	sorted     []*podFacts // by namespace and name
+	byPod  map[*v1.Pod]*podFacts
+	sorted []*podFacts // by namespace and name
 }
 
 // podFacts contains the facts that depend on a pod alone.
 type podFacts struct {
-	pod        *v1.Pod
-	generation int // of the last Snapshot with the pod
+	pod *v1.Pod
 
 	hasOpinion bool
 	requests   v1.ResourceList
@@ -46,32 +44,21 @@ type podFacts struct {
 // update returns the facts about the pods that are not Succeeded or Failed, by namespace and name.
 // The next call overwrites the result.
 func (k *podCache) update(pods []*v1.Pod) []*podFacts {
-	if k.byPod == nil {
-		k.byPod = make(map[*v1.Pod]*podFacts, len(pods))
-	}
-	k.generation++
-	var added []*podFacts
+	last := k.byPod
+	k.byPod = make(map[*v1.Pod]*podFacts, len(pods))
 	for _, pod := range pods {
 		if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			continue
 		}
-		p := k.byPod[pod]
+		p := last[pod]
 		if p == nil {
 			p = newPodFacts(pod)
-			k.byPod[pod] = p
-			added = append(added, p)
+			k.sorted = append(k.sorted, p)
 		}
-		p.generation = k.generation
+		k.byPod[pod] = p
 	}
-	k.sorted = slices.DeleteFunc(k.sorted, func(p *podFacts) bool {
-		if p.generation == k.generation {
-			return false
-		}
-		delete(k.byPod, p.pod)
-		return true
-	})
-	k.sorted = append(k.sorted, added...)
-	slices.SortStableFunc(k.sorted, func(a, b *podFacts) int { return byName(a.pod, b.pod) })
+	k.sorted = slices.DeleteFunc(k.sorted, func(p *podFacts) bool { return k.byPod[p.pod] == nil })
+	slices.SortStableFunc(k.sorted, func(a, b *podFacts) int { return ByName(a.pod, b.pod) })
 	return k.sorted
 }
 

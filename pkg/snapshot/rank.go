@@ -34,17 +34,19 @@ func (p *Pod) DeletionCost() int {
 // Moves and scale-downs start at the end of this order. In autoscaler mode, the pods that require
 // on-demand are the floor, because an autoscaler may move every other pod.
 func ByRank(a, b *Pod) int {
-	return cmp.Or(falseLast(a, requiresOnDemand)-falseLast(b, requiresOnDemand),
-		falseLast(a, (*Pod).HasControllerCost)-falseLast(b, (*Pod).HasControllerCost),
+	return cmp.Or(TrueFirst(requiresOnDemand(a), requiresOnDemand(b)), TrueFirst(a.HasControllerCost(), b.HasControllerCost()),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 func requiresOnDemand(p *Pod) bool { return p.Subject != nil && p.Subject.Pod.OnlyOnDemand }
 
-// falseLast returns 0 if the pod has the property, and 1 otherwise.
-func falseLast(p *Pod, has func(*Pod) bool) int {
-	if has(p) {
+// TrueFirst orders booleans, true before false.
+func TrueFirst(a, b bool) int {
+	switch {
+	case a == b:
 		return 0
+	case a:
+		return -1
 	}
 	return 1
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,8 +32,10 @@ type Reader struct {
 	scope  workload.Scope
 	reader *node.Reader
 	owners *workload.Owners
-	// live knows which kubelets are silent. If nil, only the condition Ready of a node counts.
-	live *node.LiveReader
+	// Live knows which kubelets are silent, so that Snapshots include overdue Leases: a node with an
+	// unreachable kubelet counts as lost only if Live has confirmed it. If nil, only the condition
+	// Ready of a node counts. It must be set before the first Snapshot.
+	Live *node.LiveReader
 
 	// factory provides the lists. The listers below look up single objects.
 	factory     informers.SharedInformerFactory
@@ -86,10 +87,6 @@ func NewReader(
 	return r, nil
 }
 
-// UseLiveReader makes Snapshots include overdue Leases. A node with an unreachable kubelet then
-// counts as lost only if live has confirmed it. It must be called before the first Snapshot.
-func (r *Reader) UseLiveReader(live *node.LiveReader) { r.live = live }
-
 // Informers returns the informers whose events may change a plan: all inputs of a Snapshot.
 func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
 
@@ -107,7 +104,8 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	r.countAttachments(s, nodeOf)
 	r.findDeletedNodes(s.Pods)
 	r.nodes = nodes
-	s.Budgets, s.Services, s.Adopters = r.readBudgets(), r.readServices(), r.readAdopters(replicaSets)
+	s.Budgets = byNamespace(All(r.factory.Policy().V1().PodDisruptionBudgets().Lister()))
+	s.Services, s.Adopters = byNamespace(All(core.Services().Lister())), r.readAdopters(replicaSets)
 	s.NodeEvents = r.events.Take()
 	return s, nil
 }
@@ -129,9 +127,9 @@ func All[T any](lister interface {
 // readNodes fills s.Nodes and returns the nodes by name.
 func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-	if r.live != nil {
-		s.Overdue, s.Unconfirmed = r.live.Silent(r.reader, nodes, s.Now)
-		s.Renewed = r.live.Renewed
+	if r.Live != nil {
+		s.Overdue, s.Unconfirmed = r.Live.Silent(r.reader, nodes, s.Now)
+		s.Renewed = r.Live.Renewed
 	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))
@@ -173,11 +171,6 @@ func (r *Reader) findDeletedNodes(pods []*Pod) {
 	}
 }
 
-// readBudgets returns all PodDisruptionBudgets by namespace, in the order of their names.
-func (r *Reader) readBudgets() map[string][]*policyv1.PodDisruptionBudget {
-	return byNamespace(All(r.factory.Policy().V1().PodDisruptionBudgets().Lister()))
-}
-
 // byNamespace returns the objects by namespace, in the order of their names.
 func byNamespace[T metav1.Object](objects []T) map[string][]T {
 	slices.SortFunc(objects, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
@@ -188,20 +181,7 @@ func byNamespace[T metav1.Object](objects []T) map[string][]T {
 	return all
 }
 
-// readServices returns the selectors of all Services that have one by namespace, in the order of
-// the Services' names.
-func (r *Reader) readServices() map[string][]map[string]string {
-	services := All(r.factory.Core().V1().Services().Lister())
-	slices.SortFunc(services, func(a, b *v1.Service) int { return strings.Compare(a.Name, b.Name) })
-	byNamespace := map[string][]map[string]string{}
-	for _, service := range services {
-		if len(service.Spec.Selector) > 0 {
-			byNamespace[service.Namespace] = append(byNamespace[service.Namespace], service.Spec.Selector)
-		}
-	}
-	return byNamespace
-}
-
-func byName(a, b *v1.Pod) int {
+// ByName orders pods by namespace and name.
+func ByName(a, b *v1.Pod) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }

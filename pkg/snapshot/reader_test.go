@@ -458,9 +458,11 @@ func TestSnapshotOfBudgetsAndServices(t *testing.T) {
 		}}
 	}
 	w.Build("deployment b 1 -")
-	w.Put(budget("b"), budget("a"), &v1.Service{ObjectMeta: clustertest.Meta("web"), Spec: v1.ServiceSpec{Selector: web}}, &v1.Service{ObjectMeta: clustertest.Meta("external")})
+	service := &v1.Service{ObjectMeta: clustertest.Meta("web"), Spec: v1.ServiceSpec{Selector: web}}
+	external := &v1.Service{ObjectMeta: clustertest.Meta("external")}
+	w.Put(budget("b"), budget("a"), service, external)
 	s := w.Snapshot()
-	if diff := cmp.Diff(map[string][]map[string]string{"shop": {web}}, s.Services); diff != "" {
+	if diff := cmp.Diff(map[string][]*v1.Service{"shop": {external, service}}, s.Services, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("services (-want +got):\n%s", diff)
 	}
 	want := map[string][]*policyv1.PodDisruptionBudget{"shop": {budget("a"), budget("b")}}

@@ -49,9 +49,10 @@ type Snapshot struct {
 	Defects []Defect
 	// Budgets contains all PodDisruptionBudgets, by namespace.
 	Budgets map[string][]*policyv1.PodDisruptionBudget
-	// Services contains the selectors of all Services that have one, by namespace.
-	Services map[string][]map[string]string
-	// Adopters contains the controllers that could adopt a released pod, by namespace.
+	// Services contains all Services, by namespace.
+	Services map[string][]*v1.Service
+	// Adopters contains the controllers that could adopt a released pod, by namespace, ordered by
+	// kind and name.
 	Adopters map[string][]Adopter
 
 	// index is built on first use. The Rooms, Demands and Inspections of the Snapshot share it, so

@@ -54,7 +54,7 @@ func (p *planner) limitUnreachable(nodes []observedNode) {
 		_, countedA := a.state.Starts[node.UnreachableKubelet]
 		_, countedB := b.state.Starts[node.UnreachableKubelet]
 		since := func(o *observedNode) time.Time { return o.signals[slices.IndexFunc(o.signals, isUnreachable)].Since }
-		return cmp.Or(migration.TrueFirst(countedA, countedB), since(a).Compare(since(b)))
+		return cmp.Or(snapshot.TrueFirst(countedA, countedB), since(a).Compare(since(b)))
 	})
 	for _, n := range all[min(p.kubelets.unreachableLimit(), len(all)):] {
 		n.signals = slices.DeleteFunc(n.signals, isUnreachable)

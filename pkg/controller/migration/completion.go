@@ -63,8 +63,8 @@ func inLeavingOrder(observed []*observation) []*observation {
 	})
 	slices.SortFunc(released, func(a, b *observation) int {
 		// The eviction of an unready pod costs nothing.
-		return cmp.Or(TrueFirst(!a.ready, !b.ready), compareDeadlines(a.Deadline, b.Deadline),
-			a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
+		return cmp.Or(snapshot.TrueFirst(!a.ready, !b.ready), compareDeadlines(a.Deadline, b.Deadline),
+			a.Pod.Release.At.Compare(b.Pod.Release.At), snapshot.ByName(a.Pod.Pod, b.Pod.Pod))
 	})
 	return released
 }

@@ -96,7 +96,7 @@ func (p *planner) assignLastMoments(observed []*observation) {
 		all = append(all, o)
 	}
 	slices.SortFunc(all, func(a, b *observation) int { // the latest first
-		return cmp.Or(b.latest.Compare(a.latest), byName(b.Pod, a.Pod))
+		return cmp.Or(b.latest.Compare(a.latest), snapshot.ByName(b.Pod.Pod, a.Pod.Pod))
 	})
 	// Each deletion gets a second, from the last one backwards. second is the start of the second
 	// that was assigned last, and used is the number of deletions in it.

@@ -70,27 +70,12 @@ func (o *observation) needOf(n int) int {
 // ByDeadline orders moves by deadline, those without one last, then by namespace and name of the
 // pod.
 func ByDeadline(a, b Move) int {
-	return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
+	return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), snapshot.ByName(a.Pod.Pod, b.Pod.Pod))
 }
 
 // compareDeadlines orders deadlines, the earliest first. Zero means never.
 func compareDeadlines(a, b time.Time) int {
-	return cmp.Or(TrueFirst(!a.IsZero(), !b.IsZero()), a.Compare(b))
-}
-
-// TrueFirst orders booleans, true before false.
-func TrueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
-}
-
-func byName(a, b *snapshot.Pod) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(snapshot.TrueFirst(!a.IsZero(), !b.IsZero()), a.Compare(b))
 }
 
 // laterPerTurn is how many later actions of a namespace are grouped.

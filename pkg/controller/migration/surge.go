@@ -134,8 +134,8 @@ func (r *surgeRules) selectorConflict(pod *snapshot.Pod) string {
 	found, known := r.hashSelectors[pod.Namespace]
 	if !known {
 		for _, service := range r.snapshot.Services[pod.Namespace] {
-			if _, ok := service[hash]; ok && len(service) <= workload.MaxTerms {
-				found = append(found, hashSelector{"a Service", labels.SelectorFromSet(service)})
+			if _, ok := service.Spec.Selector[hash]; ok && len(service.Spec.Selector) <= workload.MaxTerms {
+				found = append(found, hashSelector{"a Service", labels.SelectorFromSet(service.Spec.Selector)})
 			}
 		}
 		for _, pdb := range r.snapshot.Budgets[pod.Namespace] {
@@ -171,10 +171,7 @@ func (r *surgeRules) adopterConflict(pod *snapshot.Pod) string {
 	if len(found) == 0 {
 		return ""
 	}
-	by := slices.MinFunc(found, func(a, b snapshot.Adopter) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-	})
-	return fmt.Sprintf("%s %s would adopt it", by.Kind, by.Name)
+	return fmt.Sprintf("%s %s would adopt it", found[0].Kind, found[0].Name)
 }
 
 // antiAffinityConflict explains how the released pod would repel its replacement; "" if it would

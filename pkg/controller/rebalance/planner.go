@@ -271,13 +271,13 @@ func (r *round) sortCandidates(pods []*snapshot.Pod) {
 		}
 	}
 	urgency := func(a, b *snapshot.Pod) int {
-		return cmp.Or(migration.TrueFirst(!uncertain[a], !uncertain[b]), migration.TrueFirst(attempted(a), attempted(b)),
-			migration.TrueFirst(!a.IsReady(), !b.IsReady()))
+		return cmp.Or(snapshot.TrueFirst(!uncertain[a], !uncertain[b]), snapshot.TrueFirst(attempted(a), attempted(b)),
+			snapshot.TrueFirst(!a.IsReady(), !b.IsReady()))
 	}
 	slices.SortStableFunc(pods, func(a, b *snapshot.Pod) int {
 		return cmp.Or(
 			urgency(a, b),
-			migration.TrueFirst(a.Node.Facts.Signal != decision.NoSignal, b.Node.Facts.Signal != decision.NoSignal),
+			snapshot.TrueFirst(a.Node.Facts.Signal != decision.NoSignal, b.Node.Facts.Signal != decision.NoSignal),
 			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
 			cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name),

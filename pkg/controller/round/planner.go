@@ -102,7 +102,7 @@ func NewPlanner(config Config, factory informers.SharedInformerFactory, clients 
 	if err != nil {
 		return nil, err
 	}
-	reader.UseLiveReader(live)
+	reader.Live = live
 	dryRun.Set(map[bool]float64{true: 1}[config.DryRun])
 	p := &Planner{
 		AdmissionPolicy: &gating.AdmissionPolicy{Webhook: config.Gating.ServesWebhook()},

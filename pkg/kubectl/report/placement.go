@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/simulation"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/snapshot"
@@ -54,7 +53,7 @@ func (v *View) groups(p *snapshot.Pod, plan *decision.Plan, siblings *decision.D
 		}
 	}
 	slices.SortStableFunc(all, func(a, b NodeGroup) int {
-		return cmp.Or(migration.TrueFirst(a.Accepts, b.Accepts), cmp.Compare(b.Count, a.Count),
+		return cmp.Or(snapshot.TrueFirst(a.Accepts, b.Accepts), cmp.Compare(b.Count, a.Count),
 			strings.Compare(a.Capacity, b.Capacity), strings.Compare(a.Pool, b.Pool))
 	})
 	return all
