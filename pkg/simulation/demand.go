@@ -62,13 +62,13 @@ func (d *Demand) portsFree(node *snapshot.Node, moves map[*snapshot.Pod]*snapsho
 	for _, p := range node.Pods {
 		_, placed := d.places[p]
 		if _, moving := moves[p]; !placed && !moving {
-			addPorts(used, hostPorts(p.Pod))
+			countPorts(used, hostPorts(p.Pod), 1)
 		}
 	}
 	for _, places := range []map[*snapshot.Pod]*snapshot.Node{d.places, moves} {
 		for p, to := range places {
 			if to == node {
-				addPorts(used, hostPorts(p.Pod))
+				countPorts(used, hostPorts(p.Pod), 1)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func (at *site) usedPorts() fwk.HostPortInfo {
 	if at.ports == nil {
 		at.ports = fwk.HostPortInfo{}
 		for _, p := range at.Pods {
-			addPorts(at.ports, hostPorts(p.Pod))
+			countPorts(at.ports, hostPorts(p.Pod), 1)
 		}
 	}
 	return at.ports
@@ -35,9 +35,7 @@ func (at *site) usedPorts() fwk.HostPortInfo {
 func (at *site) reserve(c *class) {
 	at.unused().Add(c.requests, -1)
 	at.without = nil
-	if len(c.ports) > 0 {
-		addPorts(at.usedPorts(), c.ports)
-	}
+	countPorts(at.usedPorts(), c.ports, 1)
 }
 
 // class is a set of pods that fit on the same nodes.
@@ -52,19 +50,11 @@ type class struct {
 	reassigned bool
 	*workload.Requirements
 
-	// suitability caches, by site.index, whether a node is suitable for such pods.
-	suitability []suitability
+	// judged and suitable cache, by site.index, whether a node is suitable for such pods.
+	judged, suitable []bool
 	// next contains, by group.index, the index of the group's first node that may still have room.
 	next []int
 }
-
-type suitability int8
-
-const (
-	unknown suitability = iota
-	suitable
-	unsuitable
-)
 
 // classOf returns the class of p. It compares only pods of one revision. The replacement of a pod
 // that was assigned a capacity type gets its own assignment: requires, or none after spot. Otherwise
@@ -89,7 +79,7 @@ func (r *Room) classOf(p *snapshot.Pod, requires decision.AssignedCapacity) *cla
 		c.Requirements = workload.NewRequirements(workload.BeforeAssignment(p.Pod, r.snapshot.Policy), p.Volumes, needs)
 	}
 	c.terms = r.changes.newTerms(p)
-	c.suitability, c.next = make([]suitability, len(r.sites)), make([]int, len(r.groups))
+	c.judged, c.suitable, c.next = make([]bool, len(r.sites)), make([]bool, len(r.sites)), make([]int, len(r.groups))
 	r.classes[key] = append(r.classes[key], c)
 	return c
 }
@@ -129,18 +119,21 @@ func (c *class) fits(at *site) (fits, ever bool) {
 // suits reports whether the node is suitable for pods of the class, as far as neither depends on
 // other pods. It caches the result.
 func (c *class) suits(at *site) bool {
-	if c.suitability[at.index] == unknown {
-		c.suitability[at.index] = unsuitable
-		if c.Admit(at.Node.Node, workload.ExcludesPods) {
-			c.suitability[at.index] = suitable
-		}
+	if !c.judged[at.index] {
+		c.judged[at.index] = true // remains if Admit panics
+		c.suitable[at.index] = c.Admit(at.Node.Node, workload.ExcludesPods)
 	}
-	return c.suitability[at.index] == suitable
+	return c.suitable[at.index]
 }
 
-func addPorts(used fwk.HostPortInfo, ports []v1.ContainerPort) {
+// countPorts adds ports to used (by 1) or removes them (by -1).
+func countPorts(used fwk.HostPortInfo, ports []v1.ContainerPort, by int) {
 	for _, port := range ports {
-		used.Add(port.HostIP, string(port.Protocol), port.HostPort)
+		if by > 0 {
+			used.Add(port.HostIP, string(port.Protocol), port.HostPort)
+		} else {
+			used.Remove(port.HostIP, string(port.Protocol), port.HostPort)
+		}
 	}
 }
 

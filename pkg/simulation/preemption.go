@@ -194,14 +194,7 @@ func (r *Room) violations(pods []*snapshot.Pod) map[*snapshot.Pod]bool {
 // occupy adds what a pod occupies on the node (by 1) or removes it (by -1).
 func (at *site) occupy(p *snapshot.Pod, by int) {
 	at.unused().Add(p.Requests, int64(-by))
-	used := at.usedPorts()
-	for _, port := range hostPorts(p.Pod) {
-		if by > 0 {
-			used.Add(port.HostIP, string(port.Protocol), port.HostPort)
-		} else {
-			used.Remove(port.HostIP, string(port.Protocol), port.HostPort)
-		}
-	}
+	countPorts(at.usedPorts(), hostPorts(p.Pod), by)
 }
 
 // evict removes the victims from the node for the rest of the simulation. It returns the reason

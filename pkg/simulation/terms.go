@@ -195,22 +195,14 @@ func (t *terms) satisfiesSpread(node int) bool {
 // long for all other pods. Room does not search for such a pod.
 func Excessive(p *snapshot.Pod) bool {
 	n := workload.NodeTerms(p.Pod)
-	selector := func(s *metav1.LabelSelector) {
-		if s != nil {
-			n += len(s.MatchLabels) + len(s.MatchExpressions)
-		}
-	}
 	for i := range p.Spec.TopologySpreadConstraints {
 		c := &p.Spec.TopologySpreadConstraints[i]
-		n += 1 + len(c.MatchLabelKeys)
-		selector(c.LabelSelector)
+		n += 1 + len(c.MatchLabelKeys) + workload.Terms(c.LabelSelector)
 	}
 	if a := p.Spec.Affinity; a != nil {
 		for _, terms := range [][]v1.PodAffinityTerm{fwk.GetPodAffinityTerms(a), fwk.GetPodAntiAffinityTerms(a)} {
 			for i := range terms {
-				n += 1 + len(terms[i].Namespaces)
-				selector(terms[i].LabelSelector)
-				selector(terms[i].NamespaceSelector)
+				n += 1 + len(terms[i].Namespaces) + workload.Terms(terms[i].LabelSelector) + workload.Terms(terms[i].NamespaceSelector)
 			}
 		}
 	}

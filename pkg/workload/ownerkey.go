@@ -13,8 +13,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -210,25 +212,15 @@ func ordinalOf(pod, set string) int {
 	return int(ordinal)
 }
 
-// ControllerKey returns the key of an object of a kind that Owners watches. It returns false for
-// other kinds.
+// ControllerKey returns the key of an object of a kind of Kubernetes. It returns false for other
+// kinds.
 func ControllerKey(object metav1.Object) (OwnerKey, bool) {
-	key := OwnerKey{Namespace: object.GetNamespace(), Group: appsv1.GroupName, UID: object.GetUID()}
-	switch object.(type) {
-	case *appsv1.ReplicaSet:
-		key.Kind = "ReplicaSet"
-	case *appsv1.Deployment:
-		key.Kind = "Deployment"
-	case *appsv1.StatefulSet:
-		key.Kind = "StatefulSet"
-	case *v1.ReplicationController:
-		key.Group, key.Kind = v1.GroupName, "ReplicationController"
-	case *batchv1.Job:
-		key.Group, key.Kind = batchv1.GroupName, "Job"
-	default:
+	typed, _ := object.(runtime.Object)
+	kinds, _, err := scheme.Scheme.ObjectKinds(typed)
+	if err != nil {
 		return OwnerKey{}, false
 	}
-	return key, true
+	return OwnerKey{Namespace: object.GetNamespace(), Group: kinds[0].Group, Kind: kinds[0].Kind, UID: object.GetUID()}, true
 }
 
 // Index returns k as the value of an index. The value is unique: group, kind and role, which
