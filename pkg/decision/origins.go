@@ -31,57 +31,28 @@ func (p *Policy) Explain(pod *Pod) (WorkloadSettings, Origins, []InvalidAnnotati
 	case NotRetriable:
 		origins.Sources["minOnDemand"] = "the default of Jobs without retries"
 	}
-	settings, invalid := p.settings(pod, &origins)
+	_, layers, _ := p.layers(pod)
+	for _, l := range layers {
+		for i := range Settings {
+			switch setting := &Settings[i]; {
+			case l.has(i):
+				origins.Sources[setting.Name] = l.source(setting)
+			case l.given.has(i):
+				origins.Overruled = append(origins.Overruled, l.source(setting)+l.overruled)
+			}
+		}
+	}
+	slices.Sort(origins.Overruled)
 	if w := &pod.Workload; w.Groups > 0 {
 		origins.Sources["minOnDemand"] += fmt.Sprintf(" for group %d of %d", w.Group, w.Groups)
 	}
+	settings, invalid := p.Settings(pod)
 	return settings, origins, invalid
 }
 
-// rule records the settings of a rule. Like the other methods it does nothing if o is nil.
-func (o *Origins) rule(rule *Rule) {
-	if o == nil {
-		return
+func (l *layer) source(setting *Setting) string {
+	if l.object == "" {
+		return fmt.Sprintf("rule %q", l.rule)
 	}
-	for i := range Settings {
-		if rule.has(i) {
-			o.Sources[Settings[i].Name] = fmt.Sprintf("rule %q", rule.Name)
-		}
-	}
+	return fmt.Sprintf("annotation %s on the %s", setting.Annotation, l.object)
 }
-
-// annotations records the settings that the annotations of one object change. given are all of its
-// valid settings; effective are the settings with effect.
-func (o *Origins) annotations(given, effective Overrides, on string) {
-	if o == nil {
-		return
-	}
-	for i := range Settings {
-		switch setting := &Settings[i]; {
-		case effective.has(i):
-			o.Sources[setting.Name] = onObject(setting.Annotation, on)
-		case given.has(i):
-			o.Overruled = append(o.Overruled, onObject(setting.Annotation, on)+": not stricter than the policy (annotationPolicy StricterOnly)")
-		}
-	}
-	slices.Sort(o.Overruled)
-}
-
-// ignored records the annotations of a pod and its owner if annotations are not read.
-func (o *Origins) ignored(pod *Pod) {
-	if o == nil {
-		return
-	}
-	for i := range Settings {
-		key := Settings[i].Annotation
-		if _, given := pod.Annotations[key]; given {
-			o.Overruled = append(o.Overruled, onObject(key, "pod")+": annotationPolicy Ignore")
-		}
-		if _, given := pod.Workload.Annotations[key]; given {
-			o.Overruled = append(o.Overruled, onObject(key, pod.Workload.Kind)+": annotationPolicy Ignore")
-		}
-	}
-	slices.Sort(o.Overruled)
-}
-
-func onObject(key, on string) string { return fmt.Sprintf("annotation %s on the %s", key, on) }

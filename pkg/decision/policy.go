@@ -79,53 +79,72 @@ func (p *Policy) NeedsPriorityClass(name string) bool {
 // rule, which overrides the defaults. Jobs have their own default floor (see Workload.Batch), so
 // that the floor of the profile does not force retriable work onto on-demand.
 func (p *Policy) Settings(pod *Pod) (WorkloadSettings, []InvalidAnnotation) {
-	return p.settings(pod, nil)
-}
-
-// settings implements Settings. If origins is not nil, it records the source of each setting there.
-func (p *Policy) settings(pod *Pod, origins *Origins) (WorkloadSettings, []InvalidAnnotation) {
-	settings, invalid := p.configured(pod, origins)
+	settings, layers, invalid := p.layers(pod)
+	for i := range layers {
+		settings = layers[i].Apply(settings)
+	}
 	if w := &pod.Workload; w.Groups > 0 {
 		settings.MinOnDemand = Percent(map[bool]int{true: 100}[w.Group < settings.Floor(w.Groups)])
 	}
 	return settings.withDisruptions(&pod.Workload, invalid)
 }
 
-// configured returns the settings of pod without the disruptions of its Job.
-func (p *Policy) configured(pod *Pod, origins *Origins) (WorkloadSettings, []InvalidAnnotation) {
-	settings := p.Defaults
+// layer contains the settings of one source that have an effect. They override earlier layers.
+type layer struct {
+	Overrides
+	// rule is the name of the rule, and object the kind of the object with the annotations.
+	rule, object string
+	// given are all settings of the object. overruled explains why some have no effect.
+	given     Overrides
+	overruled string
+}
+
+// layers returns the defaults of pod, and what overrides them: the rule that matches, and the
+// annotations of the pod and of its owner. Layers may be empty.
+func (p *Policy) layers(pod *Pod) (defaults WorkloadSettings, layers [3]layer, invalid []InvalidAnnotation) {
+	defaults = p.Defaults
 	switch pod.Workload.Batch {
 	case Retriable, MaybeRetriable:
-		settings.MinOnDemand = Count(0)
+		defaults.MinOnDemand = Count(0)
 	case NotRetriable:
-		settings.MinOnDemand = Percent(100)
+		defaults.MinOnDemand = Percent(100)
 	}
 	annotations := p.Annotations
 	for i := range p.Rules {
 		if rule := &p.Rules[i]; rule.matches(pod) {
-			settings = rule.Apply(settings)
-			origins.rule(rule)
+			layers[0] = layer{Overrides: rule.Overrides, rule: rule.Name}
 			if rule.Annotations != nil {
 				annotations = *rule.Annotations
 			}
 			break
 		}
 	}
-	if annotations == IgnoreAnnotations {
-		origins.ignored(pod)
-		return settings, nil
+	for i, object := range []struct {
+		kind        string
+		annotations map[string]string
+	}{{"pod", pod.Annotations}, {pod.Workload.Kind, pod.Workload.Annotations}} {
+		l := &layers[1+i]
+		if l.object = object.kind; annotations == IgnoreAnnotations {
+			l.given, l.overruled = present(object.annotations), ": annotationPolicy Ignore"
+			continue
+		}
+		var wrong []InvalidAnnotation
+		l.given, wrong = parseOverrides(object.annotations, object.kind, func(s *Setting) string { return s.Annotation })
+		invalid = append(wrong, invalid...) // those on the owner first
+		if l.Overrides = l.given; annotations == StricterOnly {
+			l.Overrides = l.given.stricterThan(layers[0].Apply(defaults), cmp.Or(pod.Workload.Groups, pod.Workload.Desired))
+			l.overruled = ": not stricter than the policy (annotationPolicy StricterOnly)"
+		}
 	}
-	annotation := func(s *Setting) string { return s.Annotation }
-	onPod, invalidOnPod := parseOverrides(pod.Annotations, "pod", annotation)
-	onOwner, invalid := parseOverrides(pod.Workload.Annotations, pod.Workload.Kind, annotation)
-	invalid = append(invalid, invalidOnPod...)
-	givenOnPod, givenOnOwner := onPod, onOwner
-	if annotations == StricterOnly {
-		base := settings
-		desired := cmp.Or(pod.Workload.Groups, pod.Workload.Desired)
-		onPod, onOwner = onPod.stricterThan(base, desired), onOwner.stricterThan(base, desired)
+	return defaults, layers, invalid
+}
+
+// present returns the settings that annotations contain, without their values.
+func present(annotations map[string]string) (o Overrides) {
+	for i := range Settings {
+		if _, given := annotations[Settings[i].Annotation]; given {
+			o.given |= 1 << i
+		}
 	}
-	origins.annotations(givenOnPod, onPod, "pod")
-	origins.annotations(givenOnOwner, onOwner, pod.Workload.Kind)
-	return onOwner.Apply(onPod.Apply(settings)), invalid
+	return o
 }
