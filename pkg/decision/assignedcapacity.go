@@ -54,9 +54,8 @@ func (p *Pod) Replacement() *Pod {
 }
 
 // AssignedToFloor reports whether the pod counts as part of the floor because of its node selector
-// and affinity, or because of its assignment, as long as it is not on spot. A pod with
-// SpreadByAffinity does not require what it was assigned. Another scheduler may have bound any pod
-// to a node whose label was set later.
+// and affinity, or because of its assignment, as long as it is not on spot. Not every pod requires
+// what it was assigned, and another scheduler may have bound it to a node whose label was set later.
 func (p *Pod) AssignedToFloor(onSpot bool) bool {
-	return !onSpot && (p.OnlyOnDemand || p.SpreadByAffinity && p.Assigned == AssignedOnDemand)
+	return !onSpot && (p.OnlyOnDemand || p.Assigned == AssignedOnDemand)
 }

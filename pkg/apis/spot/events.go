@@ -219,7 +219,7 @@ const (
 	// Remedy: check whether spot-controller runs, with `gating.enabled: true`.
 	ReasonGateExpired = "CapacityGateExpired"
 	// ReasonNoSuccessor (Warning, on the pod): as for `ReplacedWhilePending`, but no controller
-	// would create the pod again: it continues to wait.
+	// would create the pod again as it is, such as a restored one: it continues to wait.
 	//
 	// Remedy: as for `ReplacedWhilePending`.
 	ReasonNoSuccessor = "FallbackNeedsController"

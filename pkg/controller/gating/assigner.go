@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -104,6 +106,8 @@ type pendingPod struct {
 	eventsRead, startingUntil time.Time
 	// reported means that the pod has an event of recordNoSuccessor.
 	reported bool
+	// orphaned means that the pod has been observed without a controller.
+	orphaned bool
 }
 
 // record returns the record of a pod and creates it if necessary. The caller must hold a.mu.
@@ -200,6 +204,7 @@ func (a *Assigner) observe(pod *v1.Pod) {
 	needsWork := gated && !workload.HasOtherGates(pod) || !gated && workload.Unschedulable(pod)
 	a.mu.Lock()
 	p := a.record(pod.UID)
+	p.orphaned = p.orphaned || metav1.GetControllerOfNoCopy(pod) == nil
 	switch {
 	case !gated:
 		p.assigned, p.gatedSince = nil, time.Time{}
@@ -256,15 +261,15 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	}
 	var gated, waiting []sibling
 	var outOfScope []*v1.Pod
-	subjects, assigned, granted, others := a.owners.Subjects(), 0, 0, 0
+	subjects, assigned, preferred, granted, others := a.owners.Subjects(), 0, 0, 0, 0
 	for _, pod := range pods {
 		pending := workload.Gated(pod)
 		if pending && workload.HasOtherGates(pod) {
 			continue // their owners may still change what the decision depends on
 		}
 		if made, done := assignments[pod.UID]; done {
-			if made.assigned == decision.AssignedOnDemand {
-				assigned++
+			if made.ofFloor() {
+				assigned, preferred = assigned+1, preferred+1
 			} else {
 				others++
 			}
@@ -274,12 +279,15 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 			outOfScope, again = append(outOfScope, pod), earlier(again, ownerRetry)
 			continue
 		}
-		switch {
+		switch required, prefers := a.countsToFloor(pod); {
 		case pending:
-		case a.assignedToFloor(pod):
-			assigned++
+		case required:
+			assigned, preferred = assigned+1, preferred+1
 		default:
 			others++
+			if prefers {
+				preferred++
+			}
 			if workload.GrantOf(pod) != decision.NotGranted {
 				granted++
 			}
@@ -304,6 +312,9 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	if len(gated) > maxPerReconcile {
 		gated, again = gated[:maxPerReconcile], time.Nanosecond // other revisions have their turn in between
 	}
+	if s := slices.Concat(gated, waiting); len(s) > 0 && s[0].settings.WhenUnsatisfiable == decision.ScheduleAnyway {
+		assigned = preferred
+	}
 	// A warning about the pods beyond the floor is recorded on the first one. Pods of the
 	// floor may have been assigned before.
 	assigned, err = a.assignGated(ctx, revision, gated, assigned, a.unreplaced(revision, pods, assignments), others == 0)
@@ -324,13 +335,14 @@ func (a *Assigner) outdated(revision workload.OwnerKey, gated *v1.Pod, n int) bo
 	return err == nil && len(pods) != n
 }
 
-func (a *Assigner) assignedToFloor(pod *v1.Pod) bool {
-	p := decision.Pod{
-		OnlyOnDemand: workload.OnlyOnDemand(pod,
-			a.settings.Policy), SpreadByAffinity: workload.SpreadByAffinity(pod) || !a.isRecreated(pod), Assigned: workload.AssignedCapacityOf(pod),
-	}
+// countsToFloor reports whether a pod without the gate counts as part of a floor that is a
+// requirement, and of one that is a preference.
+func (a *Assigner) countsToFloor(pod *v1.Pod) (required, preferred bool) {
 	node, err := a.nodes.Get(pod.Spec.NodeName)
-	return p.AssignedToFloor(err == nil && a.capacity(node).IsSpot())
+	onSpot := err == nil && a.capacity(node).IsSpot()
+	p := decision.Pod{OnlyOnDemand: workload.OnlyOnDemand(pod, a.settings.Policy), Assigned: workload.AssignedCapacityOf(pod)}
+	counts := pod.Spec.NodeName != "" || strings.Contains(pod.Annotations[spot.AssignedAnnotation], whyAnyway)
+	return p.AssignedToFloor(onSpot), !onSpot && counts
 }
 
 func (a *Assigner) capacity(node *v1.Node) decision.Capacity {

@@ -197,6 +197,28 @@ func TestFloorOfASpread(t *testing.T) {
 	}
 }
 
+// A floor that is a preference counts the pods that prefer on-demand until they run, and then all
+// that run on on-demand. The others prefer spot.
+func TestFloorThatIsAPreference(t *testing.T) {
+	bound := func(name, node, why string) *v1.Pod {
+		pod := clustertest.Run(node, gated("ReplicaSet", "web-r", name))
+		pod.Spec.SchedulingGates, pod.Annotations = nil, map[string]string{spot.AssignedAnnotation: why}
+		return pod
+	}
+	anyway := "none: " + whyAnyway + ": test"
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(3), WhenUnsatisfiable: decision.ScheduleAnyway}, append(clustertest.NewDeployment("web", 6),
+		pooled("o", "on-demand", "a"), pooled("s", "spot", "a"), bound("overflow", "o", "any: test"), bound("on-spot", "s", anyway))...)
+	for i := range 4 {
+		w.create(gated("ReplicaSet", "web-r", fmt.Sprint("web-", i)))
+		if i == 0 {
+			w.assigned()
+		}
+	}
+	if got := w.assigned(); count(got, "none") != 3 || got["web-0"] != "none" || count(got, "any") != 3 {
+		t.Errorf("assigned %v, want two more that prefer on-demand", got)
+	}
+}
+
 func TestOrdinals(t *testing.T) {
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, clustertest.NewStatefulSet("db", 3))
 	for _, name := range []string{"db-2", "db-1", "db-0"} {

@@ -39,17 +39,22 @@ func (a *Assigner) assignGated(
 		} else if len(returning) > 0 {
 			f.returns, returning = returning[0].Name, returning[1:]
 		}
-		f.lasting = s.settings.FallbackAfter != decision.Never && !a.isRecreated(s.pod)
+		lasting, adopted := s.settings.FallbackAfter != decision.Never && !a.isRecreated(s.pod), a.isAdopted(s.pod)
+		f.lasting = lasting && !f.kept && !adopted // our scheduler keeps the floor
 		c := f.labels.choose(s.subject, s.settings, f)
-		if f.lasting && f.kept && c.assigned == decision.AssignedOnDemand && len(c.require) > 0 && !a.takesRoom(s.pod) {
-			if a.keepGate(ctx, s) {
+		if lasting && !f.lasting && c.assigned == decision.AssignedOnDemand && len(c.require) > 0 && !a.takesRoom(s.pod) {
+			switch {
+			case adopted:
+				f.lasting = true // autoscalers see the pod, and the controller heals its floor
+			case a.keepGate(ctx, s):
 				assigned++
 				continue
+			default:
+				f.granted = spot.GrantedFallback
 			}
-			f.granted = spot.GrantedFallback
 			c = f.labels.choose(s.subject, s.settings, f)
 		}
-		if c.assigned == decision.AssignedOnDemand || own {
+		if c.ofFloor() || own {
 			assigned++
 		}
 		if c.ofRevision {

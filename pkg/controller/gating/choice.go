@@ -3,6 +3,7 @@ package gating
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -38,6 +39,11 @@ func (c choice) annotation() string {
 	return cmp.Or(c.assigned.String(), "none") + ": " + c.why
 }
 
+// ofFloor reports whether the pod counts as part of the floor.
+func (c *choice) ofFloor() bool {
+	return c.assigned == decision.AssignedOnDemand || strings.HasPrefix(c.why, whyAnyway)
+}
+
 // whyReturns explains the requirement of a pod that replaces a released pod. It also identifies the
 // replacement.
 func whyReturns(released string) string {
@@ -55,7 +61,7 @@ type facts struct {
 	hidden string
 	// kept reports whether another scheduler places the pod.
 	kept bool
-	// lasting: no controller recreates the pod, which may fall back.
+	// lasting means that the pod may fall back, but not by a replacement.
 	lasting bool
 	// assigned is the number of other live pods of the revision that require on-demand, or will.
 	assigned int
@@ -101,8 +107,8 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	reason := "a topology spread constraint counts only the nodes that required affinity admits"
 	switch {
 	case len(c.require) > 0 && subject.Pod.SpreadByAffinity:
-	case f.lasting && !f.kept && c.assigned == decision.AssignedOnDemand:
-		reason = "no controller would recreate the pod for a fallback" // our scheduler keeps the floor
+	case f.lasting && len(c.require) > 0 && c.assigned == decision.AssignedOnDemand:
+		reason = "no controller would recreate the pod as it is for a fallback"
 	default:
 		return c
 	}

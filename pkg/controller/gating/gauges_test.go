@@ -14,6 +14,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/clustertest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/controller/safety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
@@ -71,7 +72,8 @@ func TestMetricsOfKeptPods(t *testing.T) {
 	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never},
 		append(clustertest.NewDeployment("web", 6), keptNamespace(), node("od", "on-demand"), node("spot", "spot"))...)
 	w.RegisterGauges(providers.Signals())
-	before := served(t) // counters of other tests
+	w.settings.Paused = clustertest.Paused(func(safety.Cause) bool { return true }) // the floor has more pods than it needs
+	before := served(t)                                                             // counters of other tests
 
 	var pods []*v1.Pod
 	for i := range 5 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,6 +77,63 @@ func TestLastingPodsOfOurScheduler(t *testing.T) {
 		})
 		if got := workload.OnlyOnDemand(pod, w.settings.Policy); got != required || workload.AssignedCapacityOf(pod) != decision.AssignedOnDemand {
 			t.Errorf("fallbackAfter %s: requires on-demand: %v, annotations %v", after, got, pod.Annotations)
+		}
+	}
+}
+
+// A restored pod, which its controller adopts, requires on-demand only if on-demand has room. It
+// never keeps its gate.
+func TestAdoptedPods(t *testing.T) {
+	for name, test := range map[string]struct {
+		scheduler, room string
+		wantRequired    bool
+	}{
+		"kept, room":    {scheduler: v1.DefaultSchedulerName, room: "4", wantRequired: true},
+		"kept, no room": {scheduler: v1.DefaultSchedulerName, room: "2"},
+		"ours, room":    {scheduler: profile, room: "4", wantRequired: true},
+		"ours, no room": {scheduler: profile, room: "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := append(clustertest.NewDeployment("web", 2), keptNamespace(),
+				clustertest.NewNode("od", "on-demand", "m/a", "cpu="+test.room), clustertest.NewNode("spot", "spot", "m/a"))
+			w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(2), FallbackAfter: time.Minute}, objects...)
+			// The orphan is as old as its ReplicaSet. The other pod is older.
+			objects[1].(*appsv1.ReplicaSet).CreationTimestamp = metav1.Now()
+			restored := gated("ReplicaSet", "web-r", "restored")
+			restored.Spec.SchedulerName, restored.Labels["pod-template-hash"] = test.scheduler, "r"
+			restored.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
+			owners := restored.OwnerReferences
+			restored.OwnerReferences = nil
+			w.create(restored)
+			w.until("the orphan is observed", func() bool { return w.recorded(restored.UID).orphaned })
+			restored.OwnerReferences = owners
+			if _, err := w.client.CoreV1().Pods("shop").Update(t.Context(), restored, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			var pod *v1.Pod
+			w.until("the gate is removed", func() (ungated bool) {
+				pod, _ = w.client.CoreV1().Pods("shop").Get(t.Context(), "restored", metav1.GetOptions{})
+				return pod != nil && !workload.Gated(pod)
+			})
+			if got := workload.OnlyOnDemand(pod, w.settings.Policy); got != test.wantRequired || workload.AssignedCapacityOf(pod) != decision.AssignedOnDemand {
+				t.Errorf("requires on-demand: %v, want %v; annotations %v", got, test.wantRequired, pod.Annotations)
+			}
+		})
+	}
+}
+
+// An adopted pod that requires on-demand waits, also under a leader that has not seen it without an
+// owner. Its user gets an event.
+func TestAdoptedPodsAreNotReplaced(t *testing.T) {
+	web, db := clustertest.NewDeployment("web", 1), clustertest.NewStatefulSet("db", 1)
+	web[1].(*appsv1.ReplicaSet).CreationTimestamp, db.CreationTimestamp = metav1.Now(), metav1.Now()
+	pods := []*v1.Pod{
+		unschedulable(gated("ReplicaSet", "web-r", "web-0"), time.Hour, "on-demand"), unschedulable(gated("StatefulSet", "db", "db-0"), time.Hour, "on-demand")}
+	w := start(t, decision.WorkloadSettings{MinOnDemand: decision.Count(1), FallbackAfter: time.Minute}, append(web, db, pods[0], pods[1])...)
+	for _, pod := range pods {
+		w.until("an event", func() bool { return w.recorded(pod.UID).reported })
+		if _, err := w.reconcile(t.Context(), workload.RevisionOf(pod)); err != nil || w.gone(pod.Name) {
+			t.Errorf("%s: %v, deleted: %v", pod.Name, err, w.gone(pod.Name))
 		}
 	}
 }

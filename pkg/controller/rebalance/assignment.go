@@ -68,11 +68,11 @@ func unassigned(w *snapshot.Workload) (total int) {
 
 // unassignedOnDemand reports whether a pod runs on on-demand, may be part of the floor and does not
 // require on-demand. No assignment makes a pod require it that has SpreadByAffinity, or whose
-// affinity cannot exclude spot.
+// affinity cannot exclude spot. A restored pod may be assigned to the floor without a requirement.
 func unassignedOnDemand(p *snapshot.Pod) bool {
 	pod := &p.Subject.Pod
 	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && !pod.SpreadByAffinity &&
-		!strings.Contains(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded) && (!pod.Workload.Ordered || inFloor(p))
+		pod.Assigned != decision.AssignedOnDemand && !strings.Contains(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded) && (!pod.Workload.Ordered || inFloor(p))
 }
 
 func requiresOnDemand(p *snapshot.Pod) bool { return p.Subject.Pod.OnlyOnDemand }

@@ -162,6 +162,8 @@ func TestProvisioning(t *testing.T) {
 			}, nil, nil},
 		"running: the floor requires on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { assign(w, "web-0") }, nil, nil},
+		"running: a restored pod that only prefers on-demand": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
+			func(w *world) { assign(w, "web-0"); w.pod("web-0").onlyOnDemand = false }, nil, nil},
 		"running: no assignment would change its affinity": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o s s min=1"},
 			func(w *world) { w.pod("web-0").spread = true }, nil, nil},
 		"return to spot: a pod of the floor was assigned without affinity": {[]string{"node o on-demand cpu=4", "node s spot cpu=4", "deployment web 3 o o s min=1"},
