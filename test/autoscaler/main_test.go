@@ -38,6 +38,7 @@
 //	keepsignals      nodes that kube-scheduler sees differently
 //	switch_long      the mode is enabled and disabled while workloads run
 //	outage_long      the controller is killed or does not run
+//	restore_long     workloads are restored from a backup that was made in the middle of moves
 //
 // Helpers: scenario starts and cleans up a test, cluster and workloads_long create and check
 // workloads, bound computes the lowest possible price. Package

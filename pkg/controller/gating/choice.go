@@ -109,6 +109,9 @@ func (l *Labels) choose(subject *workload.Subject, settings decision.WorkloadSet
 	case len(c.require) > 0 && subject.Pod.SpreadByAffinity:
 	case f.lasting && len(c.require) > 0 && c.assigned == decision.AssignedOnDemand:
 		reason = "no controller would recreate the pod as it is for a fallback"
+		if f.kept { // its scheduler may use spot at once
+			c.granted = spot.GrantedFallback
+		}
 	default:
 		return c
 	}

@@ -75,7 +75,7 @@ func (a *Assigner) outcomeOf(pod *v1.Pod, capacity decision.CapacityType) decisi
 		return decision.OnFloor
 	case capacity == decision.OnDemand:
 		return decision.Overflow
-	case requiresOnDemand:
+	case requiresOnDemand && workload.Granted(pod) == "":
 		return ""
 	case anyway:
 		return decision.ByScheduleAnyway

@@ -190,6 +190,7 @@ func TestExceptionsOfKeptPods(t *testing.T) {
 		"schedule-anyway":  {"spot", "", "none: " + whyAnyway + ": x", decision.ByScheduleAnyway, spot.ReasonScheduledAnyway, ""},
 		"anyway-on-demand": {"od", "", "none: " + whyAnyway + ": x", decision.OnFloor, "", ""},
 		"only-on-demand":   {"od", "", "none: its own", decision.OnFloor, "", "on-demand"},
+		"restored":         {"spot", spot.GrantedFallback, "on-demand: floor", decision.ByFallback, spot.ReasonFellBack, ""},
 		"mislabeled":       {"spot", "", "on-demand: floor", "", "", ""},
 		"unknown-text":     {"spot", "\x00", "\x00", decision.InBudget, "", ""},
 	} {
@@ -228,7 +229,7 @@ func TestExceptionsOfKeptPods(t *testing.T) {
 	last.Spec.SchedulingGates, last.Spec.SchedulerName = nil, v1.DefaultSchedulerName
 	w.create(last)
 	w.bind("last", "spot")
-	w.until("9 placements, all but the mislabeled", func() bool { return placements() == total+9 })
+	w.until("10 placements, all but the mislabeled", func() bool { return placements() == total+10 })
 }
 
 // A replica of the floor that another scheduler placed on a node which turned out to be spot is no

@@ -87,9 +87,10 @@ func TestAdoptedPods(t *testing.T) {
 	for name, test := range map[string]struct {
 		scheduler, room string
 		wantRequired    bool
+		wantGrant       string
 	}{
 		"kept, room":    {scheduler: v1.DefaultSchedulerName, room: "4", wantRequired: true},
-		"kept, no room": {scheduler: v1.DefaultSchedulerName, room: "2"},
+		"kept, no room": {scheduler: v1.DefaultSchedulerName, room: "2", wantGrant: spot.GrantedFallback},
 		"ours, room":    {scheduler: profile, room: "4", wantRequired: true},
 		"ours, no room": {scheduler: profile, room: "2"},
 	} {
@@ -115,8 +116,9 @@ func TestAdoptedPods(t *testing.T) {
 				pod, _ = w.client.CoreV1().Pods("shop").Get(t.Context(), "restored", metav1.GetOptions{})
 				return pod != nil && !workload.Gated(pod)
 			})
-			if got := workload.OnlyOnDemand(pod, w.settings.Policy); got != test.wantRequired || workload.AssignedCapacityOf(pod) != decision.AssignedOnDemand {
-				t.Errorf("requires on-demand: %v, want %v; annotations %v", got, test.wantRequired, pod.Annotations)
+			if got := workload.OnlyOnDemand(pod, w.settings.Policy); got != test.wantRequired || workload.AssignedCapacityOf(pod) != decision.AssignedOnDemand ||
+				workload.Granted(pod) != test.wantGrant {
+				t.Errorf("requires on-demand: %v, want %v; annotations %v, want the grant %q", got, test.wantRequired, pod.Annotations, test.wantGrant)
 			}
 		})
 	}
