@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -422,6 +423,29 @@ func TestBreaches(t *testing.T) {
 			play: func(h *history) {
 				h.spot("s").statefulSet("db", 5, 3, minOnDemand("2")).pods("StatefulSet", "db", "db-5", "db-6", "db-7").bind("s", "db-5", "db-6", "db-7")
 			},
+		},
+		"workers of a group of the floor": {
+			play: func(h *history) {
+				h.spot("s").group("lws", 2, 0).pods("StatefulSet", "lws-0", "lws-0-1", "lws-0-2").bind("s", "lws-0-1", "lws-0-2")
+			},
+			want: []BreachKind{OrdinalOnSpot, OrdinalOnSpot},
+		},
+		"workers of a group beyond the floor": {
+			play: func(h *history) {
+				h.spot("s").group("lws", 2, 1).pods("StatefulSet", "lws-1", "lws-1-1", "lws-1-2").bind("s", "lws-1-1", "lws-1-2")
+			},
+		},
+		"copies of workloads in a vcluster": {
+			play: func(h *history) {
+				h.spot("s").onDemand("d").pods("Service", "vc", "web-1", "web-2", "db")
+				for _, name := range []string{"web-1", "web-2", "db"} {
+					edit(h, name, func(p *corev1.Pod) {
+						p.Labels = map[string]string{"vcluster.loft.sh/namespace": "a", "app": strings.Split(name, "-")[0]}
+					})
+				}
+				h.bind("d", "web-1").bind("s", "web-2", "db")
+			},
+			want: over,
 		},
 		"StatefulSet: floor raised within 2 s": {
 			play: func(h *history) {

@@ -219,6 +219,14 @@ func (h *history) statefulSet(name string, replicas, start int32, annotations ma
 		Spec: appsv1.StatefulSetSpec{Replicas: &replicas, Ordinals: &appsv1.StatefulSetOrdinals{Start: start}}})
 }
 
+// group creates the StatefulSet of leaders, and a StatefulSet of two workers that one of them
+// controls.
+func (h *history) group(name string, groups int32, leader int) *history {
+	workers, leaderName := int32(2), fmt.Sprintf("%s-%d", name, leader)
+	return h.statefulSet(name, groups, 0, nil).write(&appsv1.StatefulSet{ObjectMeta: meta(leaderName, "StatefulSet", owned("v1", "Pod", leaderName), nil),
+		Spec: appsv1.StatefulSetSpec{Replicas: &workers, Ordinals: &appsv1.StatefulSetOrdinals{Start: 1}}})
+}
+
 func (h *history) job(name string, edits ...func(*batchv1.Job)) *history {
 	job := &batchv1.Job{ObjectMeta: meta(name, "Job", nil, nil), Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](2), BackoffLimit: ptr.To[int32](6)}}
 	for _, edit := range edits {

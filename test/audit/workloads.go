@@ -61,9 +61,12 @@ func roleOf(pod *corev1.Pod) types.UID {
 	for _, label := range []string{
 		"ray.io/node-type", "ray.io/group", "training.kubeflow.org/replica-type", "training.kubeflow.org/job-role", "spark-role",
 		"jobset.sigs.k8s.io/replicatedjob-name", "volcano.sh/task-spec", "dask.org/component",
-		"app.kubernetes.io/component",
+		"weblogic.clusterName", "vcluster.loft.sh/namespace", "app.kubernetes.io/component",
 	} {
 		role += "/" + types.UID(pod.Labels[label])
+	}
+	if pod.Labels["vcluster.loft.sh/namespace"] != "" { // its workloads have one controller
+		role += "/" + types.UID(pod.Labels["app"])
 	}
 	for _, value := range policyAnnotations(pod.Annotations) {
 		role += "/" + types.UID(value)
@@ -88,17 +91,21 @@ func controllerKind(ref *metav1.OwnerReference) string {
 // ownerFacts are the facts about an owner that the policy uses. The zero value is an owner that
 // does not exist.
 type ownerFacts struct {
-	exists      bool
-	kind        string
-	name        string
-	desired     int
-	start       int // first ordinal of a StatefulSet
-	annotations annotations
-	fragileJob  bool
-	disruptions string    // annotation of a Job
-	deployment  types.UID // of a ReplicaSet, "" unless a Deployment controls it
-	argoRollout types.UID // of a ReplicaSet, "" unless an Argo Rollout controls it
-	rollout     int       // a ReplicaSet's place in the history of either, 0 if unknown
+	exists  bool
+	kind    string
+	name    string
+	desired int
+	start   int    // first ordinal of a StatefulSet
+	leader  string // namespace/name of the pod that controls a StatefulSet, "" if none does
+	// groups is the number of groups if a group is the replica, as in a LeaderWorkerSet, and group
+	// is the index of this one.
+	group, groups int
+	annotations   annotations
+	fragileJob    bool
+	disruptions   string    // annotation of a Job
+	deployment    types.UID // of a ReplicaSet, "" unless a Deployment controls it
+	argoRollout   types.UID // of a ReplicaSet, "" unless an Argo Rollout controls it
+	rollout       int       // a ReplicaSet's place in the history of either, 0 if unknown
 }
 
 // parent returns what controls the ReplicaSet and its older revisions; "" if nothing does.
@@ -138,6 +145,9 @@ func readOwner(object metav1.Object) (ownerFacts, bool) {
 		if o.Spec.Ordinals != nil {
 			facts.start = int(o.Spec.Ordinals.Start)
 		}
+		if ref := metav1.GetControllerOf(o); ref != nil && ref.Kind == "Pod" {
+			facts.leader = o.Namespace + "/" + ref.Name
+		}
 	case *corev1.ReplicationController:
 		facts.kind, facts.desired = "ReplicationController", replicas(o.Spec.Replicas)
 	case *batchv1.Job:
@@ -152,8 +162,12 @@ func readOwner(object metav1.Object) (ownerFacts, bool) {
 	return facts, true
 }
 
-// fragile reports whether the Job fails if it loses one pod to a drain or a reclaim.
+// fragile reports whether the Job fails if it loses one pod to a drain or a reclaim. A JobSet may
+// restart a failed Job.
 func fragile(job *batchv1.Job) bool {
+	if ref := metav1.GetControllerOf(job); ref != nil && strings.HasPrefix(ref.APIVersion, "jobset.x-k8s.io/") {
+		return false
+	}
 	if job.Spec.BackoffLimit == nil || *job.Spec.BackoffLimit != 0 {
 		return false
 	}
@@ -196,7 +210,7 @@ func (c *core) workloads(p *pod, from time.Time, to stamp) []workload {
 	var out []workload
 	for _, own := range c.ownerDuring(p.member.revision, from, to) {
 		if own.deployment == "" {
-			out = append(out, workload{own.exists, p.member.revision, own})
+			out = append(out, workload{own.exists, p.member.revision, c.inGroup(own)})
 			continue
 		}
 		for _, deployment := range c.ownerDuring(own.deployment, from, to) {
@@ -204,6 +218,22 @@ func (c *core) workloads(p *pod, from time.Time, to stamp) []workload {
 		}
 	}
 	return out
+}
+
+// inGroup returns the facts about a StatefulSet as part of the group of its leader, a pod of another
+// StatefulSet. Leader and group have one floor.
+func (c *core) inGroup(own ownerFacts) ownerFacts {
+	end := strings.LastIndexByte(own.leader, '-')
+	if end < 0 {
+		return own
+	}
+	group, err := strconv.Atoi(own.leader[end+1:])
+	for _, o := range c.owners {
+		if leaders := o.facts.last(); err == nil && leaders.kind == "StatefulSet" && leaders.name == own.leader[:end] {
+			own.group, own.groups, own.annotations = group, leaders.desired, leaders.annotations
+		}
+	}
+	return own
 }
 
 // ownerDuring returns every reading of an owner in the window. If the owner was never observed,
@@ -266,9 +296,14 @@ func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
 		for _, version := range p.versions.during(from, to) {
 			for _, w := range c.workloads(p, from, to) {
 				s := subject{
-					pod: version.value, kind: w.kind, annotations: w.annotations, desired: w.desired, fragileJob: w.fragileJob, disruptions: w.disruptions,
+					pod: version.value, kind: w.kind, annotations: w.annotations, desired: cmp.Or(w.groups, w.desired), fragileJob: w.fragileJob, disruptions: w.disruptions,
 				}
 				resolved, floor := policy.value.resolve(s)
+				if w.groups > 0 && w.group < floor {
+					floor = w.desired
+				} else if w.groups > 0 {
+					floor = 0
+				}
 				assigned, _, _ := strings.Cut(version.value.Annotations[prefix+"assigned"], ":")
 				grant, of, _ := strings.Cut(version.value.Annotations[prefix+"granted"], " ") // a copy has the grant of another pod
 				out = append(out, reading{

@@ -16,6 +16,7 @@
 //	annotations      the annotations of a workload
 //	rules            the rules and the annotation policy of the configuration
 //	owners           every kind of owner
+//	groups           controllers with several templates, and groups of pods as replicas
 //	jobs             Jobs, and Jobs that are about to complete
 //	statefulset      ordinals and their floor
 //	rollout          rollouts, with spare and with scarce on-demand capacity

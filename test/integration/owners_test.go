@@ -68,43 +68,6 @@ func TestPlacementOwners(t *testing.T) {
 		}
 	})
 
-	s.run("workloads of a vcluster", func(s *scenario) {
-		service, err := client.CoreV1().Services(s.Namespace).Create(s.Ctx, &v1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "vc"}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 443}}},
-		}, metav1.CreateOptions{})
-		s.Must(err)
-		replicas := map[string]int{"worker": 6, "database": 1, "web": 3}
-		for app, n := range replicas {
-			for i := range n {
-				s.pod(app, fmt.Sprintf("%s-%d-x-default-x-vc", app, i), func(pod *v1.Pod) {
-					pod.Labels["vcluster.loft.sh/namespace"], pod.Labels["name"] = "default", fmt.Sprintf("%s-%d", app, i)
-					pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(service, v1.SchemeGroupVersion.WithKind("Service"))}
-				})
-			}
-		}
-		s.Eventually(soon, s.HasSplit("database", split{OnDemand: 1}))
-		s.Eventually(soon, s.HasSplit("web", split{OnDemand: 1, Spot: 2}))
-		s.Eventually(soon, s.HasSplit("worker", split{OnDemand: 2, Spot: 4}))
-	})
-
-	s.run("LeaderWorkerSet", func(s *scenario) {
-		s.statefulSet("lws", 4, func(set *appsv1.StatefulSet) { set.Annotations[minOnDemand] = "25%" })
-		const od, sp = lab.OnDemand, lab.Spot
-		s.Eventually(soon, s.ordinalsAre("lws", 0, od, sp, sp, sp))
-		for i := range 4 {
-			leader, err := client.CoreV1().Pods(s.Namespace).Get(s.Ctx, fmt.Sprint("lws-", i), metav1.GetOptions{})
-			s.Must(err)
-			s.statefulSet(leader.Name, 2, func(set *appsv1.StatefulSet) {
-				set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 1}
-				set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(leader, v1.SchemeGroupVersion.WithKind("Pod"))}
-			})
-		}
-		s.Eventually(soon, s.ordinalsAre("lws-0", 1, od, od))
-		for i := 1; i < 4; i++ {
-			s.Eventually(soon, s.ordinalsAre(fmt.Sprint("lws-", i), 1, sp, sp))
-		}
-	})
-
 	s.run("pod without a controller", func(s *scenario) {
 		s.barePod("bare")
 		s.Eventually(soon, s.HasSplit("bare", split{OnDemand: 1}))

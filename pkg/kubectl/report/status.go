@@ -260,7 +260,7 @@ func (v *View) doubts() func(*snapshot.Workload) []string {
 		if key.Role = ""; unlike[key] {
 			doubts = append(doubts, "its pods differ from each other: unknown whether they are equal replicas")
 		}
-		if w.CountPods(func(p *snapshot.Pod) bool { return p.Subject.Pod.Workload.Batch == decision.MaybeRetriable }) > 0 {
+		if w.Floor < w.Desired && w.CountPods(func(p *snapshot.Pod) bool { return p.Subject.Pod.Workload.Batch == decision.MaybeRetriable }) > 0 {
 			doubts = append(doubts, "the Job fails if it loses a pod: unknown whether its controller starts it again (failurePolicy)")
 		}
 		return doubts
