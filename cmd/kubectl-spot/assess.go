@@ -98,8 +98,14 @@ func (o *options) assess(
 	if n := assessment.UnknownOwners; n > 0 {
 		o.lacks(fmt.Sprintf("the owners of %s are unknown: their workloads are missing", report.Count(n, "pod", "pods")))
 	}
+	warnings := slices.Clone(o.source.ReadErrors)
+	if mode == report.ModeKeepScheduler {
+		warnings = append(warnings, "your scheduler chooses the spot pools: if it packs nodes, one pool may get all replicas beyond a floor ("+
+			docsURL+"any-scheduler.md#spot-pools)")
+		o.warn("%s", warnings[len(warnings)-1])
+	}
 	if html != "" {
-		page, err := assessment.HTML(o.source.Policy.Name, o.source.ReadErrors, view.Snapshot.Now)
+		page, err := assessment.HTML(o.source.Policy.Name, warnings, view.Snapshot.Now)
 		if err != nil {
 			return err
 		}

@@ -50,6 +50,19 @@ func TestAssessHTML(t *testing.T) {
 	}
 }
 
+// Another scheduler may place all replicas in one spot pool.
+func TestAssessWarnsOfPools(t *testing.T) {
+	const warning = "one pool may get all replicas beyond a floor"
+	for mode, want := range map[string]bool{"own": false, "keep-scheduler": true} {
+		html := filepath.Join(t.TempDir(), "report.html")
+		_, errOut, status := execute(t, "assess", "--from", dumpFile(t, assessed, nil), "--mode", mode, "--html", html)
+		page, err := os.ReadFile(html)
+		if err != nil || strings.Contains(errOut, warning) != want || strings.Contains(string(page), warning) != want {
+			t.Errorf("mode %s: exit status %d, %v, the warning is wanted: %t\n%s", mode, status, err, want, errOut)
+		}
+	}
+}
+
 // The script runs only kubectl, whatever tenants write into their objects.
 func TestPatchesAreSafe(t *testing.T) {
 	file := dumpFile(t, "node od on-demand m5.xlarge/a\nnode sp spot m5.xlarge/a\ndeployment web 3 od od od\ndeployment other 3 od od od\nbudget web 1\nbudget other 1\n"+

@@ -35,6 +35,7 @@
 //	gate             pods that get the gate of the mode
 //	webhook          the same with the webhook instead of the admission policy
 //	keep             pods that kube-scheduler places, keep_long many, and outages
+//	keepspread_long  where kube-scheduler starts replicas, by its scoring
 //	keepsignals      nodes that kube-scheduler sees differently
 //	switch_long      the mode is enabled and disabled while workloads run
 //	outage_long      the controller is killed or does not run
