@@ -219,7 +219,7 @@ func (h *history) statefulSet(name string, replicas, start int32, annotations ma
 		Spec: appsv1.StatefulSetSpec{Replicas: &replicas, Ordinals: &appsv1.StatefulSetOrdinals{Start: start}}})
 }
 
-// group creates the StatefulSet of leaders, and a StatefulSet of two workers that one of them
+// group creates the StatefulSet of leaders, and a StatefulSet of two workers that one leader
 // controls.
 func (h *history) group(name string, groups int32, leader int) *history {
 	workers, leaderName := int32(2), fmt.Sprintf("%s-%d", name, leader)

@@ -44,9 +44,9 @@ var constraints = map[string]func(*appsv1.Deployment){
 }
 
 // TestLongKeptSpread measures where kube-scheduler starts replicas of workloads with a floor of 1:
-// how many of them beyond the floor on on-demand, and how many in one of three spot pools with three
-// nodes each. EKS can set MostAllocated. OpenShift has the profiles HighNodeUtilization and
-// NoScoring. Other pods use half of one pool, or nothing.
+// how many beyond the floor on on-demand, and how many in each of three spot pools with three
+// nodes. EKS can set MostAllocated. OpenShift has the profiles HighNodeUtilization and NoScoring.
+// Other pods use half of one pool, or nothing.
 func TestLongKeptSpread(t *testing.T) {
 	const mostAllocated = "pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}]"
 	for _, scoring := range [][2]string{
