@@ -28,6 +28,8 @@ var PodOwners = []PodOwner{
 	{Group: "kubernetes.dask.org", Roles: []string{"dask.org/component"}},
 	// WebLogic Kubernetes Operator: LabelConstants.java. The admin server has no such label.
 	{Group: "weblogic.oracle", Roles: []string{"weblogic.clusterName"}},
+	// Couchbase Autonomous Operator: "couchbase_server" in its documentation of labels.
+	{Group: "couchbase.com", Roles: []string{"couchbase_server"}},
 	// Kruise, StrimziPodSet and CloudNativePG: one template for each object.
 	{Group: "apps.kruise.io"}, {Group: "core.strimzi.io"}, {Group: "postgresql.cnpg.io"},
 	// Kubernetes documentation, "Recommended Labels".

@@ -157,26 +157,34 @@ func ofOnePod(pod *v1.Pod, value string) bool {
 	return err == nil || value == pod.Name || strings.HasPrefix(pod.Name, value+providers.VirtualNameSeparator)
 }
 
-// Unlike returns the controllers of unknown kinds whose pods are mostly different from each other,
-// so that they may be no equal replicas. The keys have no role. Copies of a vcluster are known.
+// revisionLabels differ between the revisions of one template.
+var revisionLabels = []string{appsv1.DefaultDeploymentUniqueLabelKey, appsv1.ControllerRevisionHashLabelKey}
+
+// Unlike returns the controllers of unknown kinds whose pods may be no equal replicas: the labels of
+// pods of one role differ, or most pods differ from all others. The keys have no role. Copies of a
+// vcluster are known.
 func Unlike(pods []*v1.Pod) map[OwnerKey]bool {
-	alike, unlike := map[OwnerKey]map[string]int{}, map[OwnerKey]bool{}
+	alike, unlike, inRole := map[OwnerKey]map[string]int{}, map[OwnerKey]bool{}, map[OwnerKey]string{}
 	for _, pod := range pods {
 		key := RevisionOf(pod)
 		if !Counts(pod) || !HasUnsupportedController(pod) || hasKnownOwner(pod, key.Group) || pod.Labels[providers.VirtualNamespaceLabel] != "" {
 			continue
 		}
+		labels := maps.Clone(pod.Labels)
+		maps.DeleteFunc(labels, func(label, value string) bool { return ofOnePod(pod, value) || slices.Contains(revisionLabels, label) })
+		set := fmt.Sprint(labels, templateOf(pod)) // it sorts the labels
+		other, known := inRole[key]
+		inRole[key] = set
 		if key.Role = ""; alike[key] == nil {
 			alike[key] = map[string]int{}
 		}
-		labels := maps.Clone(pod.Labels)
-		maps.DeleteFunc(labels, func(_, value string) bool { return ofOnePod(pod, value) })
-		alike[key][fmt.Sprint(labels, templateOf(pod))]++ // Sprint sorts the labels
+		alike[key][set]++
+		unlike[key] = unlike[key] || known && other != set
 	}
 	for key, groups := range alike {
 		all := len(groups)
 		maps.DeleteFunc(groups, func(_ string, pods int) bool { return pods > 1 })
-		unlike[key] = all > 1 && 2*len(groups) > all
+		unlike[key] = unlike[key] || all > 1 && 2*len(groups) > all
 	}
 	return unlike
 }

@@ -98,17 +98,29 @@ type NodeGroup struct {
 // nodesUnread replaces the parts of an answer that depend on nodes.
 const nodesUnread = "nodes cannot be read, so it is unknown which nodes have room"
 
-// creationFailure returns why the controllers of a Deployment cannot create pods, such as an
-// exceeded quota: ": MESSAGE"; "" if they can, or if the reason is only in events.
-func (v *View) creationFailure(ref Ref) string {
-	if d, ok := v.object(ref).(*appsv1.Deployment); ok {
-		for _, c := range d.Status.Conditions {
-			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == v1.ConditionTrue {
-				return ": " + c.Message
-			}
+// creationFailure returns why the controller of a workload cannot create pods, such as an exceeded
+// quota: ": MESSAGE"; "" if it can, or if the reason is only in events.
+func (v *View) creationFailure(ref Ref) (why string) {
+	read := func(failed bool, status v1.ConditionStatus, message string) {
+		if failed && status == v1.ConditionTrue {
+			why = ": " + message
 		}
 	}
-	return ""
+	switch o := v.object(ref).(type) {
+	case *appsv1.Deployment:
+		for _, c := range o.Status.Conditions {
+			read(c.Type == appsv1.DeploymentReplicaFailure, c.Status, c.Message)
+		}
+	case *appsv1.ReplicaSet:
+		for _, c := range o.Status.Conditions {
+			read(c.Type == appsv1.ReplicaSetReplicaFailure, c.Status, c.Message)
+		}
+	case *v1.ReplicationController:
+		for _, c := range o.Status.Conditions {
+			read(c.Type == v1.ReplicationControllerReplicaFailure, c.Status, c.Message)
+		}
+	}
+	return why
 }
 
 // noPodsCreated is the answer for a workload that has replicas but no pods.
@@ -191,6 +203,9 @@ func (v *View) explainWorkload(w *snapshot.Workload) *Explanation {
 	missing := ""
 	if n := len(placement.onMissingNode); n > 0 {
 		missing = fmt.Sprintf(", %d on deleted nodes", n)
+	}
+	if n := v.Snapshot.PodsInTransition()[w.Key].Missing; n > 0 {
+		missing += fmt.Sprintf(", %d not created by its controller yet%s", n, v.creationFailure(refOf(w)))
 	}
 	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot%s; none is waiting. ",
 		live, w.Desired, placement.OnDemand, placement.Spot, missing)

@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,9 +122,13 @@ func TestQuota(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, _ := viewOf(t, listed, basic()).Statuses()
+		view := viewOf(t, listed, basic())
+		all, _ := view.Statuses()
 		if len(all) != 1 || !slices.Contains(all[0].Reasons, want) {
 			t.Errorf("%s: %+v, want the reason %q", cluster, all, want)
+		}
+		if e, err := view.Explain("Deployment", "shop", "web"); err != nil || !strings.Contains(e.Answer, message) {
+			t.Errorf("%s: explained as %+v, %v", cluster, e, err)
 		}
 	}
 }
