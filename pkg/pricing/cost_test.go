@@ -22,8 +22,8 @@ func TestTotals(t *testing.T) {
 // The built-in list has both prices of all types, and no others.
 func TestBuiltIn(t *testing.T) {
 	prices := BuiltIn()
-	if len(prices.rows) != len(Types) || len(Types) == 0 {
-		t.Errorf("%d rows, want %d", len(prices.rows), len(Types))
+	if len(prices.prices) != 2*len(Types) || len(Types) == 0 {
+		t.Errorf("%d prices, want %d", len(prices.prices), 2*len(Types))
 	}
 	for name := range Types {
 		if prices.lookUp(name, "z", decision.Spot) == nil || prices.lookUp(name, "z", decision.OnDemand) == nil {

@@ -30,19 +30,17 @@ type Price struct {
 	OnDemand *float64 `json:"onDemand,omitempty"`
 }
 
-// forCapacity returns the price of a capacity type; nil if the row has none.
-func (p Price) forCapacity(capacity decision.CapacityType) *float64 {
-	if capacity == decision.Spot {
-		return p.Spot
-	}
-	return p.OnDemand
-}
-
 // Prices is a price list. It is safe for concurrent use.
 type Prices struct {
-	rows map[decision.Pool]Price
+	prices map[priced]*float64
 	// From describes the source of the list to the user.
 	From string
+}
+
+// priced is what has a price in a list. zone is "" for all zones.
+type priced struct {
+	instanceType, zone string
+	capacity           decision.CapacityType
 }
 
 // BuiltIn returns the list prices of Types, and the average saving of spot.
@@ -58,17 +56,17 @@ func BuiltIn() *Prices {
 // New returns a list with the given rows, which must have different types or zones. from describes
 // the source of the list to the user.
 func New(rows []Price, from string) *Prices {
-	p := &Prices{rows: map[decision.Pool]Price{}, From: from}
+	p := &Prices{prices: map[priced]*float64{}, From: from}
 	for _, row := range rows {
-		p.rows[decision.Pool{InstanceType: row.InstanceType, Zone: row.Zone}] = row
+		p.prices[priced{row.InstanceType, row.Zone, decision.Spot}] = row.Spot
+		p.prices[priced{row.InstanceType, row.Zone, decision.OnDemand}] = row.OnDemand
 	}
 	return p
 }
 
 // lookUp returns the price in the zone, or else the price for all zones; nil if there is none.
 func (p *Prices) lookUp(instanceType, zone string, capacity decision.CapacityType) *float64 {
-	inZone, inAll := p.rows[decision.Pool{InstanceType: instanceType, Zone: zone}], p.rows[decision.Pool{InstanceType: instanceType}]
-	return cmp.Or(inZone.forCapacity(capacity), inAll.forCapacity(capacity))
+	return cmp.Or(p.prices[priced{instanceType, zone, capacity}], p.prices[priced{instanceType, "", capacity}])
 }
 
 // ReadFile reads a price list from a file, as Read does. Without a file it returns BuiltIn.
@@ -156,29 +154,20 @@ func decodePrices(data []byte, file string) ([]Price, error) {
 
 // set sets the field with the name of a CSV column.
 func (p *Price) set(name, value string) error {
-	var into **float64
-	switch name {
-	case "instanceType":
-		p.InstanceType = value
-		return nil
-	case "zone":
-		p.Zone = value
-		return nil
-	case "spot":
-		into = &p.Spot
-	case "onDemand":
-		into = &p.OnDemand
-	default:
+	text := map[string]*string{"instanceType": &p.InstanceType, "zone": &p.Zone}[name]
+	price := map[string]**float64{"spot": &p.Spot, "onDemand": &p.OnDemand}[name]
+	switch {
+	case text != nil:
+		*text = value
+	case price == nil:
 		return fmt.Errorf("header: invalid value %q: expected instanceType, zone, spot or onDemand", name)
+	case value != "":
+		usd, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return fmt.Errorf("%s: invalid value %q: expected US dollars per hour", name, value)
+		}
+		*price = &usd
 	}
-	if value == "" {
-		return nil
-	}
-	price, err := strconv.ParseFloat(value, 64)
-	if err != nil {
-		return fmt.Errorf("%s: invalid value %q: expected US dollars per hour", name, value)
-	}
-	*into = &price
 	return nil
 }
 

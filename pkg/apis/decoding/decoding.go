@@ -137,6 +137,10 @@ func (d *decoder) findUnknown(data []byte) error {
 
 var kinds = map[jsontext.Kind]string{'"': "a string", '0': "a number", 't': "a boolean", 'f': "a boolean", '[': "a list", '{': "an object"}
 
+var scalars = map[reflect.Kind]string{
+	reflect.Bool: "true or false", reflect.Int32: "a whole number", reflect.Float64: "a number", reflect.String: "a string",
+}
+
 // expected describes the values of a type. got is the kind of the wrong value, and err the error of
 // a type with its own decoder.
 func expected(t reflect.Type, got jsontext.Kind, err error) string {
@@ -146,20 +150,13 @@ func expected(t reflect.Type, got jsontext.Kind, err error) string {
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
 		return err.Error()
 	}
-	switch t.Kind() {
-	case reflect.Bool:
-		return "expected true or false"
-	case reflect.Int32:
-		return "expected a whole number"
-	case reflect.Float64:
-		return "expected a number"
-	case reflect.String:
-		return "expected a string"
-	case reflect.Slice:
-		return "expected a list instead of " + kinds[got]
-	default:
-		return "expected an object instead of " + kinds[got]
+	if text, ok := scalars[t.Kind()]; ok {
+		return "expected " + text
 	}
+	if t.Kind() == reflect.Slice {
+		return "expected a list instead of " + kinds[got]
+	}
+	return "expected an object instead of " + kinds[got]
 }
 
 // path converts a pointer such as /rules/0/name. It returns nil for the root.
