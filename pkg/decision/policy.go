@@ -81,7 +81,9 @@ func (p *Policy) NeedsPriorityClass(name string) bool {
 func (p *Policy) Settings(pod *Pod) (WorkloadSettings, []InvalidAnnotation) {
 	settings, layers, invalid := p.layers(pod)
 	for i := range layers {
-		settings = layers[i].Apply(settings)
+		if !layers[i].Empty() { // Apply allocates
+			settings = layers[i].Apply(settings)
+		}
 	}
 	if w := &pod.Workload; w.Groups > 0 {
 		settings.MinOnDemand = Percent(map[bool]int{true: 100}[w.Group < settings.Floor(w.Groups)])
