@@ -265,13 +265,9 @@ func (s *State) onSpotIn(p *pool) int {
 // this copy of the state only. A simulated removal has the same effect.
 func (s *State) SimulatePreemption() { s.simulatesPreemption = true }
 
-// AddPod counts pod as one more on the named node, in this copy of the state only.
-func (s *State) AddPod(pod *v1.Pod, nodeName string) { s.simulate(pod, nodeName, 1) }
-
-// RemovePod counts pod as one less on the named node, in this copy of the state only.
-func (s *State) RemovePod(pod *v1.Pod, nodeName string) { s.simulate(pod, nodeName, -1) }
-
-func (s *State) simulate(pod *v1.Pod, nodeName string, delta int) {
+// Count counts pod as one more (delta 1) or one less (-1) on the named node, in this copy of the
+// state only.
+func (s *State) Count(pod *v1.Pod, nodeName string, delta int) {
 	if delta < 0 && !s.simulatesPreemption {
 		s.simulatesPreemption = true
 		s.MayPreempt.Store(true)

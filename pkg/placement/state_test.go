@@ -43,23 +43,23 @@ func TestStateAdmit(t *testing.T) {
 			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
-		"one more sibling on spot": {func(s *State) { s.AddPod(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{
+		"one more sibling on spot": {func(s *State) { s.Count(podOf("2", "rs"), "spot-b", 1) }, map[string]decision.Verdict{
 			"spot-a": decision.OverBudget, "spot-b": decision.OverBudget, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
 		"one more and one less": {func(s *State) {
-			s.AddPod(podOf("2", "rs"), "spot-b")
-			s.RemovePod(podOf("1", "rs"), "spot-a")
+			s.Count(podOf("2", "rs"), "spot-b", 1)
+			s.Count(podOf("1", "rs"), "spot-a", -1)
 		}, map[string]decision.Verdict{
 			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
 		"pods that do not count": {func(s *State) {
-			s.AddPod(podOf("2", "rs"), "on-demand")
-			s.AddPod(podOf("3", "other"), "spot-a")
-			s.AddPod(podOf("4", ""), "spot-a")
-			s.AddPod(terminating(podOf("5", "rs")), "spot-a")
-			s.AddPod(podOf("6", "rs"), "not in the snapshot")
+			s.Count(podOf("2", "rs"), "on-demand", 1)
+			s.Count(podOf("3", "other"), "spot-a", 1)
+			s.Count(podOf("4", ""), "spot-a", 1)
+			s.Count(terminating(podOf("5", "rs")), "spot-a", 1)
+			s.Count(podOf("6", "rs"), "not in the snapshot", 1)
 		}, map[string]decision.Verdict{
 			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
@@ -80,7 +80,7 @@ func TestStateAdmit(t *testing.T) {
 func TestRemovingATerminatingPodChangesNothing(t *testing.T) {
 	going := terminating(podOf("going", "rs"))
 	s := stateOf(nodeOf("spot", "spot", "a", podOf("1", "rs"), podOf("2", "rs"), going))
-	s.RemovePod(going, "spot")
+	s.Count(going, "spot", -1)
 	if got := s.Admit("spot"); got != decision.OverBudget {
 		t.Errorf("Admit = %d, want OverBudget: two live siblings are on spot", got)
 	}
@@ -99,8 +99,8 @@ func TestStatePoolCap(t *testing.T) {
 		want   map[string]decision.Verdict
 	}{
 		{"no change", func() {}, map[string]decision.Verdict{"spot-a": decision.PoolFull, "spot-b": decision.Admitted}},
-		{"taken", func() { s.RemovePod(podOf("1", "rs"), "spot-a") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.Admitted}},
-		{"added", func() { s.AddPod(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.PoolFull}},
+		{"taken", func() { s.Count(podOf("1", "rs"), "spot-a", -1) }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.Admitted}},
+		{"added", func() { s.Count(podOf("2", "rs"), "spot-b", 1) }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.PoolFull}},
 	}
 	for _, step := range steps {
 		step.change()
@@ -114,10 +114,10 @@ func TestStatePoolCap(t *testing.T) {
 // neither other clones nor the original.
 func TestStateClonesAreIndependent(t *testing.T) {
 	s := stateOf(nodeOf("spot", "spot", "a"))
-	s.AddPod(podOf("1", "rs"), "spot")
+	s.Count(podOf("1", "rs"), "spot", 1)
 	first, second := s.Clone().(*State), s.Clone().(*State)
-	first.AddPod(podOf("2", "rs"), "spot")
-	second.RemovePod(podOf("1", "rs"), "spot")
+	first.Count(podOf("2", "rs"), "spot", 1)
+	second.Count(podOf("1", "rs"), "spot", -1)
 	got := []int{s.simulatedOnSpot, first.simulatedOnSpot, second.simulatedOnSpot}
 	pool := s.Counter.nodes["spot"].pool
 	s.Plan.PoolCap, first.Plan.PoolCap, second.Plan.PoolCap = 1, 1, 1

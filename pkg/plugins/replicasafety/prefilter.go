@@ -95,7 +95,7 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 // AddPod counts a pod that preemption or a nomination adds to a node.
 func (p *Plugin) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	if s := placement.Read(cycle); s != nil {
-		s.AddPod(add.GetPod(), node.Node().Name)
+		s.Count(add.GetPod(), node.Node().Name, 1)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (p *Plugin) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, add 
 // RemovePod counts a pod that preemption removes from a node.
 func (p *Plugin) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	if s := placement.Read(cycle); s != nil {
-		s.RemovePod(remove.GetPod(), node.Node().Name)
+		s.Count(remove.GetPod(), node.Node().Name, -1)
 	}
 	return nil
 }
