@@ -23,6 +23,7 @@
 // Other moves:
 //
 //	rebalance        heal, make room, return to spot, deletion costs
+//	invain           a filter that the controller cannot ask refuses the replacement
 //	surge            the move methods of all kinds of workloads; surges that fail
 //	jobs             the disruption limit of Jobs
 //	autoscaler       a surge while a HorizontalPodAutoscaler scales the workload

@@ -38,8 +38,8 @@ type part struct {
 	class string
 }
 
-// parts have the kinds, replicas, volumes and strategies of the default charts or operators of the
-// applications create by default.
+// parts have the kinds, replicas, volumes and strategies that the charts or operators create by
+// default.
 var parts = map[string]part{
 	"vault":       {app: app{kind: "StatefulSet", replicas: 3}, volumes: true, onDelete: true, class: "WithChange"},
 	"zookeeper":   {app: app{kind: "StatefulSet", replicas: 3}, volumes: true, class: "WithChange"}, // of Pulsar, as the next three
