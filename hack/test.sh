@@ -55,8 +55,8 @@ if [ -n "${LONG:-}" ]; then
   # 20 killed controllers, five minutes of spot nodes that are reclaimed and replaced, drains by
   # kubectl, and five killed schedulers.
   step env SPOT_SHARDS=2 go test -count=1 -p 1 -tags long -timeout 60m -run '^TestLong' -skip '^TestLongMassReclaim' ./test/controller ./test/integration
-  # A reclaim of 300 nodes at once, a reclaim of all spot with Karpenter, and kubectl spot with
-  # 5,000 nodes and 50,000 pods. These tests use both cores.
+  # A reclaim of 300 nodes at once, a reclaim of all spot with Karpenter, applications that opt in
+  # with assess, and kubectl spot with 5,000 nodes and 50,000 pods. These tests use both cores.
   step env SPOT_SHARDS=1 go test -count=1 -p 1 -tags long -timeout 60m -run '^(TestLongMassReclaim|TestLongScale|TestLongOptIn)' ./test/autoscaler ./test/controller ./test/kubectl
   # Argo Rollouts and Kueue, and the owners of Kruise by hand.
   step hack/tools.sh controllers
