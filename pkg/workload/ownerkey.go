@@ -241,7 +241,7 @@ func (k OwnerKey) Index() string {
 func (k OwnerKey) MarshalText() ([]byte, error) {
 	parts := []string{k.Namespace, k.Group, k.Kind, string(k.UID), k.Role}
 	for i := range parts {
-		parts[i] = url.PathEscape(parts[i]) // tenants write some of them
+		parts[i] = url.PathEscape(parts[i]) // tenants choose kinds, UIDs and roles
 	}
 	return []byte(strings.Join(parts, "/")), nil
 }
