@@ -12,13 +12,26 @@ import (
 // countAttachments makes the volumes that a CSI driver can attach to a node a resource of the nodes
 // and of the requests of pods, by driver. A driver without a limit on a node attaches any number,
 // as in the scheduler's plugin NodeVolumeLimits. Unlike there, a volume counts for each of its
-// pods.
+// pods. An attached volume that no pod of its node uses takes one of the limit.
 func (r *Reader) countAttachments(s *Snapshot, nodeOf map[string]*Node) {
+	type attachment struct{ node, volume string }
+	used, unused := map[attachment]bool{}, map[attachment]int64{} // unused by node and driver
+	for _, p := range s.Pods {
+		for _, pv := range p.Volumes {
+			used[attachment{p.Spec.NodeName, pv.Name}] = true
+		}
+	}
+	for _, a := range All(r.factory.Storage().V1().VolumeAttachments().Lister()) {
+		if pv := a.Spec.Source.PersistentVolumeName; pv != nil && !used[attachment{a.Spec.NodeName, *pv}] {
+			unused[attachment{a.Spec.NodeName, a.Spec.Attacher}]++
+		}
+	}
 	unlimited := v1.ResourceList{}
 	for _, csi := range All(r.factory.Storage().V1().CSINodes().Lister()) {
 		for _, driver := range csi.Spec.Drivers {
 			if node := nodeOf[csi.Name]; node != nil && driver.Allocatable != nil && driver.Allocatable.Count != nil {
-				limit := v1.ResourceList{attachmentsOf(driver.Name): *resource.NewQuantity(int64(*driver.Allocatable.Count), resource.DecimalSI)}
+				count := int64(*driver.Allocatable.Count) - unused[attachment{csi.Name, driver.Name}]
+				limit := v1.ResourceList{attachmentsOf(driver.Name): *resource.NewQuantity(count, resource.DecimalSI)}
 				node.AttachLimits = transform.WithDefaults(node.AttachLimits, limit)
 				unlimited[attachmentsOf(driver.Name)] = *resource.NewQuantity(math.MaxInt32, resource.DecimalSI)
 			}

@@ -79,7 +79,8 @@ func NewReader(
 		informers: append(slices.Clone(owners.Informers()),
 			core.Nodes().Informer(), core.Pods().Informer(), factory.Policy().V1().PodDisruptionBudgets().Informer(), apps.DaemonSets().Informer(),
 			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(),
-			factory.Storage().V1().StorageClasses().Informer(), factory.Storage().V1().CSINodes().Informer(), core.LimitRanges().Informer()),
+			factory.Storage().V1().StorageClasses().Informer(), factory.Storage().V1().CSINodes().Informer(),
+			factory.Storage().V1().VolumeAttachments().Informer(), core.LimitRanges().Informer()),
 	}
 	if _, err := core.Nodes().Informer().AddEventHandler(r.reader.EventHandler(clock.RealClock{}.Now, r.events.Add)); err != nil {
 		return nil, err

@@ -29,6 +29,10 @@ func TestNoMoveInVain(t *testing.T) {
 		return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "od"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
 			{Name: "ebs.csi.aws.com", NodeID: "od", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}}}}
 	}
+	attached := func(volume string) *storagev1.VolumeAttachment {
+		return &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume}, Spec: storagev1.VolumeAttachmentSpec{
+			NodeName: "od", Attacher: "ebs.csi.aws.com", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}}}
+	}
 	limitRange := func(item v1.LimitRangeItem) *v1.LimitRange {
 		return &v1.LimitRange{ObjectMeta: clustertest.Meta("range"), Spec: v1.LimitRangeSpec{Limits: []v1.LimitRangeItem{item}}}
 	}
@@ -63,7 +67,9 @@ func TestNoMoveInVain(t *testing.T) {
 	}{
 		"heal":                           {heal, nil, nil, "evict db-0"},
 		"heal: a volume can be attached": {heal, nil, []runtime.Object{limits(2)}, "evict db-0"},
-		"heal: the node has its limit of attached volumes": {heal, nil, []runtime.Object{limits(1)}, ""},
+		"heal: the node has its limit of attached volumes":       {heal, nil, []runtime.Object{limits(1)}, ""},
+		"heal: an attached volume without a pod takes the limit": {heal, nil, []runtime.Object{limits(2), attached("of-no-pod")}, ""},
+		"heal: an attached volume of a pod":                      {heal, nil, []runtime.Object{limits(2), attached("pv-cache-0")}, "evict db-0"},
 		"heal: the volume of another driver": {heal, func(object runtime.Object) {
 			if pv, ok := object.(*v1.PersistentVolume); ok && pv.Name == "pv-cache-0" {
 				pv.Spec.CSI.Driver = "other"

@@ -63,6 +63,9 @@ func readyOnDemand(p *snapshot.Pod) bool {
 // PodDisruptionBudgets require whether other workloads opt in or not; or else to what prevents an
 // outage.
 func (c *candidate) raiseFloor() {
+	if c.subject.Workload.Groups > 0 {
+		return // the floor of a group is all or none of it
+	}
 	needed, by := c.requiredByBudget(c.w, func(w *snapshot.Workload, share int) int {
 		switch {
 		case w == c.w:
