@@ -81,11 +81,11 @@ var (
 // first count would not show an increase.
 func Register(c *Cluster) {
 	registerOnce.Do(func() {
+		gauges.withoutCaches = c.Synced == nil // before the registry reads the descriptions
 		legacyregistry.MustRegister(placements, invalidAnnotations)
 		legacyregistry.CustomMustRegister(gauges)
 	})
 	gauges.mu.Lock()
-	gauges.withoutCaches = c.Synced == nil
 	read := limited(c.Read)
 	gauges.profiles[c.Profile] = func() Gauges {
 		values := read()
