@@ -3,6 +3,7 @@ package migration
 import (
 	"fmt"
 
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/refusal"
@@ -14,11 +15,8 @@ import (
 // flight and planned deletions. This is an estimate, because the API server decides. It avoids
 // requests that the API server would refuse: a refusal costs it as much as an eviction.
 type budget struct {
-	uid     types.UID
-	name    string
+	*policyv1.PodDisruptionBudget
 	allowed int32
-	// desired is how many ready pods it requires.
-	desired int32
 	// never is why it allows no eviction whatever becomes ready; "" if it may allow one.
 	never string
 }
@@ -32,10 +30,10 @@ func charge(selecting []*budget, ready bool) (from types.UID, refused bool) {
 	}
 	only := selecting[0]
 	if !ready {
-		return only.uid, false
+		return only.UID, false
 	}
 	only.allowed--
-	return only.uid, only.allowed < 0
+	return only.UID, only.allowed < 0
 }
 
 // neverEvicted returns why a PodDisruptionBudget never allows the eviction of a pod that it
@@ -52,7 +50,7 @@ func neverEvicted(selecting []*budget) string {
 func (p *planner) budgetsOf(pod *snapshot.Pod) (selecting []*budget) {
 	for _, pdb := range p.snapshot.BudgetsOf(pod) {
 		if p.budgets[pdb] == nil {
-			one := &budget{uid: pdb.UID, name: pdb.Name, allowed: pdb.Status.DisruptionsAllowed, desired: pdb.Status.DesiredHealthy}
+			one := &budget{PodDisruptionBudget: pdb, allowed: pdb.Status.DisruptionsAllowed}
 			if message, failed := workload.SyncFailure(pdb); failed {
 				one.never = fmt.Sprintf("Kubernetes cannot count the pods of PodDisruptionBudget %s: %s", pdb.Name, refusal.Short(message))
 			}

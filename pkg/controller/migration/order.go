@@ -59,7 +59,7 @@ func inStartOrder(observed []*observation) []*observation {
 func (o *observation) needOf(n int) int {
 	w := o.Pod.OwnWorkload()
 	switch n += o.safe; {
-	case slices.ContainsFunc(o.budgets, func(b *budget) bool { return n < int(b.desired) }):
+	case slices.ContainsFunc(o.budgets, func(b *budget) bool { return n < int(b.Status.DesiredHealthy) }):
 		return 0
 	case w != nil && n < w.Floor:
 		return 1

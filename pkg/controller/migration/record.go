@@ -42,7 +42,7 @@ func (p *planner) record(o *observation, kind Kind) Record {
 	if kind == DeletePod && o.serves {
 		for _, one := range o.budgets {
 			if one.allowed--; one.allowed < 0 {
-				r.BrokenBudget = cmp.Or(r.BrokenBudget, one.name)
+				r.BrokenBudget = cmp.Or(r.BrokenBudget, one.Name)
 			}
 		}
 	}

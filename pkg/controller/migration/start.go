@@ -59,7 +59,7 @@ func (p *planner) mayEndFairly(o *observation) bool {
 // mayGetTurn reports whether the fair end of a pod may come: it is never that of the last pod that
 // serves, and a PodDisruptionBudget that requires all pods allows none.
 func (o *observation) mayGetTurn() bool {
-	return (!o.serves || o.serving > 1) && (len(o.budgets) == 0 || int(o.budgets[0].desired) < o.live)
+	return (!o.serves || o.serving > 1) && (len(o.budgets) == 0 || int(o.budgets[0].Status.DesiredHealthy) < o.live)
 }
 
 // succeedsDeleted reports whether the pod is the successor of a pod that was deleted at its own
