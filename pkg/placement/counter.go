@@ -38,12 +38,14 @@ type Counter struct {
 	zones    map[string]int // zone name to index
 	rotation int            // rotates the pools; see orderedPools
 
-	events         node.Events
 	newLosses      map[*pool][]decision.Losses // losses that UpdateRisks has not processed yet
 	losses         map[*pool]decision.Losses   // pools that lost nodes within the last ten half-lives
 	poolsWithPrior int                         // number of pools whose prior risk is set
 	risksAt        time.Time                   // when the risks of all pools with losses were last computed
 
+	// Events receives the Node events of an informer at any time, before or after the snapshot shows
+	// the same change.
+	Events   node.Events
 	Evidence *workload.NodeEvidence // the nodes of the last snapshot
 	// Memory passes losses on to later leaders. The counters of all profiles share it.
 	Memory *leader.Memory

@@ -18,14 +18,10 @@ type nodeHistory struct {
 	loss node.LossDetector
 }
 
-// RecordEvent records a Node event of an informer. It may be called at any time, before or after
-// the snapshot shows the same change.
-func (c *Counter) RecordEvent(event node.Event) { c.events.Add(event) }
-
 // readEvents applies the informer events since the last call. It must run before the snapshot is
 // read, because that removes the nodes that no longer exist.
 func (c *Counter) readEvents() {
-	for _, event := range c.events.Take() {
+	for _, event := range c.Events.Take() {
 		if n := c.nodes[event.Name]; n != nil && n.history.uid == event.UID {
 			n.history.loss.Record(event)
 			n.until = math.MinInt64 // read the node again even if its generation is unchanged

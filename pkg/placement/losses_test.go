@@ -75,7 +75,7 @@ func TestEventsBeforeTheSnapshot(t *testing.T) {
 				n.generation++
 				c.Update(snapshot(nodes...), at)
 			})
-			if got := len(ages(c, at)[poolA]); got != test.want || len(c.events.Take()) > 0 {
+			if got := len(ages(c, at)[poolA]); got != test.want || len(c.Events.Take()) > 0 {
 				t.Errorf("%d losses, want %d, and no pending events", got, test.want)
 			}
 		})
@@ -85,7 +85,7 @@ func TestEventsBeforeTheSnapshot(t *testing.T) {
 func deleted(n *nodeInfo) { n.node.DeletionTimestamp = &metav1.Time{Time: now} }
 
 func noteInterruption(c *Counter, n *v1.Node) {
-	c.RecordEvent(node.Event{Name: n.Name, UID: n.UID, Disruption: node.DeletedFirst})
+	c.Events.Add(node.Event{Name: n.Name, UID: n.UID, Disruption: node.DeletedFirst})
 }
 
 // An informer may see an interruption after the snapshot, and the node may then not change for a
@@ -122,7 +122,7 @@ func TestRemovals(t *testing.T) {
 							event, ok = reader.UpdateEvent(states[i-1].Node, state.Node, at)
 						}
 						if ok {
-							c.RecordEvent(event)
+							c.Events.Add(event)
 						}
 					}
 					if !slices.Contains(looks, i) {

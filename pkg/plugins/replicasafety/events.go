@@ -89,7 +89,7 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	}
 	add(factory.Core().V1().Pods().Informer(), p.podHandler())
 	nodes := factory.Core().V1().Nodes().Informer()
-	add(nodes, p.reader.EventHandler(func() time.Time { return p.clock.Now() }, p.counter.RecordEvent))
+	add(nodes, p.reader.EventHandler(func() time.Time { return p.clock.Now() }, p.counter.Events.Add))
 	add(nodes, p.nodeHandler())
 	add(nodes, p.labels.Handler())
 	return errors.Join(errs...)
