@@ -55,7 +55,8 @@ func (p *Pod) Replacement() *Pod {
 
 // AssignedToFloor reports whether the pod counts as part of the floor because of its node selector
 // and affinity, or because of its assignment, as long as it is not on spot. Not every pod requires
-// what it was assigned, and another scheduler may have bound it to a node whose label was set later.
+// what it was assigned, and another scheduler may have bound it to a node whose label was set
+// later.
 func (p *Pod) AssignedToFloor(onSpot bool) bool {
 	return !onSpot && (p.OnlyOnDemand || p.Assigned == AssignedOnDemand)
 }

@@ -132,8 +132,8 @@ func (r *Withdrawer) check(ctx context.Context) error {
 	return nil
 }
 
-// endFormerReleases removes the marks of the originals from copies of released pods, such as restored
-// ones. A ReplicaSet that selects such a copy then adopts it. It deletes no pod.
+// endFormerReleases removes the marks of the originals from copies of released pods, such as
+// restored ones. A ReplicaSet that selects such a copy then adopts it. It deletes no pod.
 func (r *Withdrawer) endFormerReleases(ctx context.Context, pods []*v1.Pod) {
 	requests := 0
 	for _, pod := range pods {

@@ -31,7 +31,9 @@ func Start(ctx context.Context, config *rest.Config) (*workload.Pools, error) {
 		return nil, fmt.Errorf("creating the client that reads NodePools: %w", err)
 	}
 	pools := &workload.Pools{}
-	_ = wait.PollUntilContextTimeout(ctx, time.Second, firstRead, true, func(ctx context.Context) (bool, error) { return read(ctx, client, pools), nil })
+	_ = wait.PollUntilContextTimeout(ctx, time.Second, firstRead, true, func(ctx context.Context) (bool, error) {
+		return read(ctx, client, pools), nil
+	})
 	go Watch(ctx, client, pools)
 	return pools, nil
 }

@@ -43,8 +43,8 @@ type Counter struct {
 	poolsWithPrior int                         // number of pools whose prior risk is set
 	risksAt        time.Time                   // when the risks of all pools with losses were last computed
 
-	// Events receives the Node events of an informer at any time, before or after the snapshot shows
-	// the same change.
+	// Events receives the Node events of an informer at any time, before or after the snapshot
+	// shows the same change.
 	Events   node.Events
 	Evidence *workload.NodeEvidence // the nodes of the last snapshot
 	// Memory passes losses on to later leaders. The counters of all profiles share it.

@@ -21,8 +21,8 @@ var NodePools = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1"
 // NodePoolLabel is the label of a node with the name of its NodePool.
 var NodePoolLabel = NodePools.Group + "/nodepool"
 
-// eksAuto is the group of the node classes of EKS Auto Mode. Its nodes have the label compute-type of
-// this domain, and labels with the properties of their instances.
+// eksAuto is the group of the node classes of EKS Auto Mode. Its nodes have the label compute-type
+// of this domain, and labels with the properties of their instances.
 const eksAuto = "eks.amazonaws.com"
 
 // InstanceLabels are prefixes of labels that the provisioner sets by the instance that it chooses.

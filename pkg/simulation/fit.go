@@ -57,11 +57,12 @@ type class struct {
 }
 
 // classOf returns the class of p. It compares only pods of one revision. The replacement of a pod
-// that was assigned a capacity type gets its own assignment: requires, or none after spot. Otherwise
-// it is expected to get the same.
+// that was assigned a capacity type gets its own assignment: requires, or none after spot.
+// Otherwise it is expected to get the same.
 func (r *Room) classOf(p *snapshot.Pod, requires decision.AssignedCapacity) *class {
 	assigned := workload.AssignedCapacityOf(p.Pod)
-	reassigned := p.Spec.NodeName != "" && (assigned == decision.AssignedSpot || assigned == decision.AssignedOnDemand && requires != decision.Unassigned)
+	reassigned := p.Spec.NodeName != "" && (assigned == decision.AssignedSpot ||
+		assigned == decision.AssignedOnDemand && requires != decision.Unassigned)
 	var key any = p
 	if revision := p.OwnRevision(); revision != nil {
 		key = revision

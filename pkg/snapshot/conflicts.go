@@ -33,8 +33,8 @@ func (x *Index) AntiAffinities(p *Pod) (all []*AntiAffinity) {
 	return all
 }
 
-// MayMatch reports whether an anti-affinity term matches the pod. Of the labels of namespaces only their name is
-// known, so a term that selects by another one is expected to select the namespace.
+// MayMatch reports whether an anti-affinity term matches the pod. Of the labels of namespaces only
+// their name is known, so a term that selects by another one is expected to select the namespace.
 func MayMatch(term *fwk.AffinityTerm, pod *v1.Pod) bool {
 	selectors, _ := term.NamespaceSelector.Requirements()
 	unknown := slices.ContainsFunc(selectors, func(r labels.Requirement) bool { return r.Key() != v1.LabelMetadataName })

@@ -32,9 +32,9 @@ type Reader struct {
 	scope  workload.Scope
 	reader *node.Reader
 	owners *workload.Owners
-	// Live knows which kubelets are silent, so that Snapshots include overdue Leases: a node with an
-	// unreachable kubelet counts as lost only if Live has confirmed it. If nil, only the condition
-	// Ready of a node counts. It must be set before the first Snapshot.
+	// Live knows which kubelets are silent, so that Snapshots include overdue Leases: a node with
+	// an unreachable kubelet counts as lost only if Live has confirmed it. If nil, only the
+	// condition Ready of a node counts. It must be set before the first Snapshot.
 	Live *node.LiveReader
 
 	// factory provides the lists. The listers below look up single objects.

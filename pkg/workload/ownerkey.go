@@ -160,9 +160,9 @@ func ofOnePod(pod *v1.Pod, value string) bool {
 // revisionLabels differ between the revisions of one template.
 var revisionLabels = []string{appsv1.DefaultDeploymentUniqueLabelKey, appsv1.ControllerRevisionHashLabelKey}
 
-// Unlike returns the controllers of unknown kinds whose pods may be no equal replicas: the labels of
-// pods of one role differ, or most pods differ from all others. The keys have no role. Copies of a
-// vcluster are known.
+// Unlike returns the controllers of unknown kinds whose pods may be no equal replicas: the labels
+// of pods of one role differ, or most pods differ from all others. The keys have no role. Copies of
+// a vcluster are known.
 func Unlike(pods []*v1.Pod) map[OwnerKey]bool {
 	alike, unlike, inRole := map[OwnerKey]map[string]int{}, map[OwnerKey]bool{}, map[OwnerKey]string{}
 	for _, pod := range pods {

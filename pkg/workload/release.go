@@ -85,8 +85,8 @@ func ReadRelease(pod *v1.Pod) (release *Release, defect string) {
 const maxText = 2048
 
 // FormerRelease returns the release of another pod, if this one is a copy of it; nil if the pod has
-// no such annotation, or none with a hash that a label can have. The pod is not released, but it may
-// still have the label of a released pod.
+// no such annotation, or none with a hash that a label can have. The pod is not released, but it
+// may still have the label of a released pod.
 func FormerRelease(pod *v1.Pod) *Release {
 	text, release := pod.Annotations[spot.ReleasedAnnotation], &Release{}
 	if len(text) > maxText || json.Unmarshal([]byte(text), release) != nil || release.Pod == pod.UID ||

@@ -220,8 +220,8 @@ func (c *core) workloads(p *pod, from time.Time, to stamp) []workload {
 	return out
 }
 
-// inGroup returns the facts about a StatefulSet as part of the group of its leader, a pod of another
-// StatefulSet. Leader and group have one floor.
+// inGroup returns the facts about a StatefulSet as part of the group of its leader, a pod of
+// another StatefulSet. Leader and group have one floor.
 func (c *core) inGroup(own ownerFacts) ownerFacts {
 	end := strings.LastIndexByte(own.leader, '-')
 	if end < 0 {
@@ -296,7 +296,8 @@ func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
 		for _, version := range p.versions.during(from, to) {
 			for _, w := range c.workloads(p, from, to) {
 				s := subject{
-					pod: version.value, kind: w.kind, annotations: w.annotations, desired: cmp.Or(w.groups, w.desired), fragileJob: w.fragileJob, disruptions: w.disruptions,
+					pod: version.value, kind: w.kind, annotations: w.annotations, desired: cmp.Or(w.groups, w.desired), fragileJob: w.fragileJob,
+					disruptions: w.disruptions,
 				}
 				resolved, floor := policy.value.resolve(s)
 				if w.groups > 0 && w.group < floor {

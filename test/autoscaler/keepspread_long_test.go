@@ -19,8 +19,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// constraints are edits of a Deployment by the kind of its constraints. Only on-demand nodes have the
-// instance type that affinity prefers.
+// constraints are edits of a Deployment by the kind of its constraints. Only on-demand nodes have
+// the instance type that affinity prefers.
 var constraints = map[string]func(*appsv1.Deployment){
 	"none": func(*appsv1.Deployment) {},
 	"affinity": func(d *appsv1.Deployment) {

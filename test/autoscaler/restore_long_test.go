@@ -68,7 +68,8 @@ func restore(s *live.Scenario, scheduler string) {
 	s.Eventually(time.Minute, s.HaveReadySplits(want))
 	s.Eventually(time.Minute, s.HaveReadySplits(map[string]live.Split{"moving": {Spot: 4}, "fallen": {Spot: 1}}))
 
-	// The new pod of the rollout waits for ever, and the controller stops after the release of a pod.
+	// The new pod of the rollout waits for ever, and the controller stops after the release of a
+	// pod.
 	s.PatchDeployment("rollout", `{"spec":{"strategy":{"rollingUpdate":{"maxUnavailable":0,"maxSurge":1}},"template":{"spec":{"nodeSelector":{"none":"none"}}}}}`)
 	s.Eventually(soon, s.HasSplit("rollout", live.Split{OnDemand: 1, Spot: 3, Waiting: 1}))
 	s.PatchDeployment("moving", fmt.Sprintf(`{"metadata":{"annotations":{%q:"2"}}}`, minOnDemand))

@@ -71,8 +71,8 @@ var boutique = strings.Fields("adservice cartservice checkoutservice currencyser
 	"productcatalogservice recommendationservice redis-cart shippingservice")
 
 // TestLongOptInOfApplications runs the active commands of assess -o patch, and then a loss of all
-// spot nodes takes no PodDisruptionBudget and no majority. The same applies to the commands that are
-// comments, after the change that each names.
+// spot nodes takes no PodDisruptionBudget and no majority. The same applies to the commands that
+// are comments, after the change that each names.
 func TestLongOptInOfApplications(t *testing.T) {
 	for _, mode := range []string{"own", "keep-scheduler"} {
 		t.Run(mode, func(t *testing.T) {

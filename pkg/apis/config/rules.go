@@ -115,8 +115,8 @@ func convertSettings(errs *field.ErrorList, path *field.Path, object any) decisi
 	return overrides
 }
 
-// checkEach adds an error for each value of a list that has problems, is in seen or occurs twice. It
-// adds the values to seen.
+// checkEach adds an error for each value of a list that has problems, is in seen or occurs twice.
+// It adds the values to seen.
 func checkEach(errs *field.ErrorList, path *field.Path, list []string, seen map[string]bool, problems func(string) []string) {
 	for i, value := range list {
 		checkText(errs, path.Index(i), value, problems(value))

@@ -250,6 +250,23 @@ type sibling struct {
 	invalid  []decision.InvalidAnnotation
 }
 
+// counts are the numbers of the pods of a revision that are part of a floor that is a requirement,
+// and of one that is a preference; of the pods with a grant; and of all that require nothing.
+type counts struct{ assigned, preferred, granted, others int }
+
+func (n *counts) add(required, preferred, granted bool) {
+	switch {
+	case required:
+		n.assigned, n.preferred = n.assigned+1, n.preferred+1
+		return
+	case preferred:
+		n.preferred++
+	}
+	if n.others++; granted {
+		n.granted++
+	}
+}
+
 // reconcile assigns the gated pods of a revision and deletes unschedulable pods whose affinity must
 // change. It returns when to reconcile again; 0 if an event will trigger it. The queue prevents
 // concurrent calls for one revision.
@@ -261,36 +278,23 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 	}
 	var gated, waiting []sibling
 	var outOfScope []*v1.Pod
-	subjects, assigned, preferred, granted, others := a.owners.Subjects(), 0, 0, 0, 0
+	subjects, n := a.owners.Subjects(), counts{}
 	for _, pod := range pods {
 		pending := workload.Gated(pod)
 		if pending && workload.HasOtherGates(pod) {
 			continue // their owners may still change what the decision depends on
 		}
 		if made, done := assignments[pod.UID]; done {
-			if made.ofFloor() {
-				assigned, preferred = assigned+1, preferred+1
-			} else {
-				others++
-			}
+			n.add(made.ofFloor(), false, false)
 			continue
 		}
 		if pending && !a.settings.Scope.Includes(pod) {
 			outOfScope, again = append(outOfScope, pod), earlier(again, ownerRetry)
 			continue
 		}
-		switch required, prefers := a.countsToFloor(pod); {
-		case pending:
-		case required:
-			assigned, preferred = assigned+1, preferred+1
-		default:
-			others++
-			if prefers {
-				preferred++
-			}
-			if workload.GrantOf(pod) != decision.NotGranted {
-				granted++
-			}
+		if !pending {
+			required, preferred := a.countsToFloor(pod)
+			n.add(required, preferred, workload.GrantOf(pod) != decision.NotGranted)
 		}
 		if pending || pod.Spec.NodeName == "" && workload.Unschedulable(pod) {
 			s, wait, err := a.resolve(subjects, pod, len(pods))
@@ -313,12 +317,12 @@ func (a *Assigner) reconcile(ctx context.Context, revision workload.OwnerKey) (a
 		gated, again = gated[:maxPerReconcile], time.Nanosecond // other revisions have their turn in between
 	}
 	if s := slices.Concat(gated, waiting); len(s) > 0 && s[0].settings.WhenUnsatisfiable == decision.ScheduleAnyway {
-		assigned = preferred
+		n.assigned = n.preferred
 	}
 	// A warning about the pods beyond the floor is recorded on the first one. Pods of the
 	// floor may have been assigned before.
-	assigned, err = a.assignGated(ctx, revision, gated, assigned, a.unreplaced(revision, pods, assignments), others == 0)
-	next, failed := a.replaceWaiting(ctx, revision, waiting, assigned, granted)
+	n.assigned, err = a.assignGated(ctx, revision, gated, n.assigned, a.unreplaced(revision, pods, assignments), n.others == 0)
+	next, failed := a.replaceWaiting(ctx, revision, waiting, n.assigned, n.granted)
 	if err = errors.Join(err, failed, a.ungate(ctx, outOfScope)); err != nil {
 		err = fmt.Errorf("assigning capacity types to the pods of %+v: %w", revision, err)
 	}

@@ -192,7 +192,8 @@ func (a *Assigner) factsOf(pod *v1.Pod, assigned int) facts {
 			}) { // its device plugin may start
 				tolerant.Spec.Containers, tolerant.Spec.InitContainers = nil, nil
 			}
-			// A limit, a refusal or an unready pool ends, but an exemption lasts as long as the pod.
+			// A limit, a refusal or an unready pool ends, but an exemption lasts as long as the
+			// pod.
 			return !a.couldRun(&tolerant, decision.AssignedOnDemand) &&
 				!a.settings.Provisioning.Add(a.settings.Policy, &tolerant, a.feasibility.volumesOf(pod), decision.OnDemand, false)
 		},

@@ -100,7 +100,8 @@ func (a *Assigner) roomOnOnDemand() *simulation.Room {
 	for _, obj := range a.pods.List() {
 		pod := obj.(*v1.Pod)
 		made := a.recorded(pod.UID).assigned
-		waits := made != nil && made.assigned == decision.AssignedOnDemand || !workload.Gated(pod) && workload.OnlyOnDemand(pod, a.settings.Policy)
+		waits := made != nil && made.assigned == decision.AssignedOnDemand ||
+			!workload.Gated(pod) && workload.OnlyOnDemand(pod, a.settings.Policy)
 		if pod.Spec.NodeName != "" || !workload.Live(pod) || !waits {
 			continue
 		}

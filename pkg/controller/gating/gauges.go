@@ -23,8 +23,8 @@ const keptProfile = spot.KeepScheduler
 // most once.
 func (a *Assigner) RegisterGauges(signals []providers.Signal) {
 	profilemetrics.Register(&profilemetrics.Cluster{
-		Profile: keptProfile, Nodes: a.nodes, Reader: &node.Reader{Policy: a.settings.Policy, Signals: signals}, Pods: corelisters.NewPodLister(a.pods),
-		Owners: a.owners, Includes: a.settings.Scope.KeepsScheduler, VolumesOf: a.feasibility.volumesOf,
+		Profile: keptProfile, Nodes: a.nodes, Reader: &node.Reader{Policy: a.settings.Policy, Signals: signals},
+		Pods: corelisters.NewPodLister(a.pods), Owners: a.owners, Includes: a.settings.Scope.KeepsScheduler, VolumesOf: a.feasibility.volumesOf,
 		Pools: &a.settings.Provisioning.Pools, Waiting: a.waitingForOnDemand, Clock: a.clock,
 	})
 }

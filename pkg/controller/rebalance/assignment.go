@@ -72,7 +72,8 @@ func unassigned(w *snapshot.Workload) (total int) {
 func unassignedOnDemand(p *snapshot.Pod) bool {
 	pod := &p.Subject.Pod
 	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && !pod.SpreadByAffinity &&
-		pod.Assigned != decision.AssignedOnDemand && !strings.Contains(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded) && (!pod.Workload.Ordered || inFloor(p))
+		pod.Assigned != decision.AssignedOnDemand && (!pod.Workload.Ordered || inFloor(p)) &&
+		!strings.Contains(p.Annotations[spot.AssignedAnnotation], spot.NotExcluded)
 }
 
 func requiresOnDemand(p *snapshot.Pod) bool { return p.Subject.Pod.OnlyOnDemand }

@@ -333,7 +333,9 @@ func placed(w *snapshot.Workload, reason migration.Reason) int {
 
 // recordFailure backs a workload off for at least that long.
 func (m *memory) recordFailure(w *snapshot.Workload, a *attempt, least time.Duration, now time.Time) {
-	b := backOff{Wait: least, Reason: a.reason, Placed: a.placedBefore, Template: templateOf(w), Open: !a.goneSince.IsZero(), IsReported: a.provisions}
+	b := backOff{
+		Wait: least, Reason: a.reason, Placed: a.placedBefore, Template: templateOf(w), Open: !a.goneSince.IsZero(), IsReported: a.provisions,
+	}
 	most := maxBackOff
 	if a.provisions || least == minBackOff {
 		most = shortBackOff

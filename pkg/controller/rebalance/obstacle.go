@@ -73,6 +73,7 @@ func (p *Planner) Explain(s *snapshot.Snapshot, room Room, began time.Time) map[
 		if !w.InScope {
 			continue
 		}
+		status := w.FloorStatus()
 		for reason, isEnabled := range map[migration.Reason]bool{
 			migration.Heal: p.settings.Rebalance.Heal, migration.ReturnToSpot: p.settings.Rebalance.ReturnToSpot,
 		} {
@@ -82,7 +83,7 @@ func (p *Planner) Explain(s *snapshot.Snapshot, room Room, began time.Time) map[
 				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: Planned}
 			case reason == migration.ReturnToSpot && o.Cause == Interrupted && calm.After(o.Until): // no pool is calm when the pause ends
 				r.obstacles[Shortfall{w.Key, reason}] = Obstacle{Cause: NotCalm, Until: calm}
-			case noted || reason == migration.Heal && w.FloorStatus().Healable == 0 || reason == migration.ReturnToSpot && w.FloorStatus().Surplus == 0:
+			case noted, reason == migration.Heal && status.Healable == 0, reason == migration.ReturnToSpot && status.Surplus == 0:
 			case !isEnabled:
 				r.note(w, reason, Obstacle{Cause: SwitchedOff, Detail: "rebalance." + switches[reason]})
 			case r.moved[unitOf(w)]:
@@ -132,7 +133,8 @@ func (r *round) obstacle(w *snapshot.Workload, reason migration.Reason, ignoreUn
 		return Obstacle{Cause: NotRecreated}
 	case w.KeepsScheduler && !(r.gating && r.gatesReplacements(w)):
 		return Obstacle{Cause: NotGated}
-	case slices.ContainsFunc(unit, func(other *snapshot.Workload) bool { return other.RollingOut }) && !(reason == migration.Heal && rolloutPaused(w)):
+	case slices.ContainsFunc(unit, func(other *snapshot.Workload) bool { return other.RollingOut }) &&
+		!(reason == migration.Heal && rolloutPaused(w)):
 		return Obstacle{Cause: RollingOut}
 	case r.moved[unitOf(w)]:
 		return Obstacle{Cause: Planned}

@@ -35,8 +35,8 @@ func TestStatusOfMixedFloors(t *testing.T) {
 	}
 }
 
-// It is unknown whether a JobSet starts a failed Job again. That matters only if a replica may run on
-// spot.
+// It is unknown whether a JobSet starts a failed Job again. That matters only if a replica may run
+// on spot.
 func TestStatusOfJobThatMayBeRestarted(t *testing.T) {
 	for pods, want := range map[string]report.State{"od sp min=1": report.Unknown, "od od min=100%": report.OK} {
 		objects := clustertest.Objects("node od on-demand m/a\nnode sp spot m/a\njob train 2 " + pods + " by=jobset.x-k8s.io/v1alpha2/JobSet/train")
