@@ -61,7 +61,8 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 		pod     *v1.Pod
 		others  []runtime.Object
 		running bool
-		// want is "restored", "labelled" (the ReplicaSet must adopt it), "deleted" or "".
+		// want is "restored", "labelled" (the ReplicaSet must adopt it), "unmarked", "deleted" or
+		// "".
 		want string
 	}{
 		"the controller runs":               {pod: released(), others: []runtime.Object{web(2), rs}, running: true},
@@ -86,6 +87,7 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 		"a copy": {pod: released(standalone, former), others: []runtime.Object{rs}, running: true, want: "labelled, without the annotation"},
 		"a copy, its ReplicaSet is restored later": {pod: released(standalone, former), running: true, want: "labelled, without the annotation"},
 		"a copy, its Deployment has all":           {pod: released(former), others: []runtime.Object{web(2)}, running: true, want: "restored"},
+		"a copy, another revision":                 {pod: released(standalone, former, func(p *v1.Pod) { p.Labels[hashKey] = "other" }), others: []runtime.Object{rs}, running: true, want: "unmarked"},
 		"a copy, no label can have its hash": {pod: released(standalone, former, func(p *v1.Pod) {
 			p.Annotations[spot.ReleasedAnnotation] = strings.ReplaceAll(p.Annotations[spot.ReleasedAnnotation], `"hash":"r"`, `"hash":"r "`)
 		}), others: []runtime.Object{rs}, running: true},
@@ -116,6 +118,8 @@ func TestRestorationOfReleasedPods(t *testing.T) {
 			case err != nil:
 				t.Fatal(err)
 			case maps.Equal(got.Labels, test.pod.Labels) && len(got.Annotations) == len(test.pod.Annotations) && len(got.OwnerReferences) == len(test.pod.OwnerReferences):
+			case got.Labels[hashKey] == "other" && !annotated:
+				state = "unmarked"
 			case got.Labels[hashKey] != "r":
 				t.Errorf("the label is %q", got.Labels[hashKey])
 			case metav1.GetControllerOf(got) == nil && annotated:

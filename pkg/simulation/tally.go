@@ -124,8 +124,8 @@ func (c *changes) move(places map[*snapshot.Pod]*snapshot.Node, by int) {
 func affinityPods(terms []fwk.AffinityTerm) (text string) {
 	for i := range terms {
 		t := &terms[i]
-		text += fmt.Sprintf("%q %t %q %t;", slices.Sorted(maps.Keys(t.Namespaces)), t.NamespaceSelector.Empty(), t.Selector.String(),
-			t.Selector.Empty())
+		text += fmt.Sprintf("%q %t %q %q %t;", slices.Sorted(maps.Keys(t.Namespaces)), t.NamespaceSelector.Empty(),
+			t.NamespaceSelector.String(), t.Selector.String(), t.Selector.Empty())
 	}
 	return text
 }

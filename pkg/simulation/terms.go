@@ -17,9 +17,8 @@ import (
 // terms contains what the required affinity, anti-affinity and topology spread of a class of pods,
 // the anti-affinity of other pods, and the volumes that they use demand. nil means nothing. The
 // semantics are the same as in the scheduler's plugins InterPodAffinity and PodTopologySpread,
-// except that the labels of namespaces are unknown. An affinity that selects namespaces by label
-// therefore never rejects a node. An anti-affinity that does so applies only to the namespaces that
-// it names.
+// except that of the labels of namespaces only their name is known. An affinity that selects
+// namespaces by label therefore never rejects a node. For an anti-affinity see snapshot.MayMatch.
 type terms struct {
 	// affinity contains the affinity terms, or nil if they cannot be evaluated. affinityCounts
 	// counts the pods that match all the terms, by the topology key of each term.

@@ -37,8 +37,12 @@ func (x *Index) AntiAffinities(p *Pod) (all []*AntiAffinity) {
 // their name is known, so a term that selects by another one is expected to select the namespace.
 func MayMatch(term *fwk.AffinityTerm, pod *v1.Pod) bool {
 	selectors, _ := term.NamespaceSelector.Requirements()
-	unknown := slices.ContainsFunc(selectors, func(r labels.Requirement) bool { return r.Key() != v1.LabelMetadataName })
-	return term.Matches(pod, labels.Set{v1.LabelMetadataName: pod.Namespace}) || unknown && term.Selector.Matches(labels.Set(pod.Labels))
+	name, unknown, excluded := labels.Set{v1.LabelMetadataName: pod.Namespace}, false, false
+	for _, r := range selectors {
+		known := r.Key() == v1.LabelMetadataName
+		unknown, excluded = unknown || !known, excluded || known && !r.Matches(name)
+	}
+	return term.Matches(pod, name) || unknown && !excluded && term.Selector.Matches(labels.Set(pod.Labels))
 }
 
 // readAntiAffinities reads the terms of all pods. It skips pods with too many terms, and the terms

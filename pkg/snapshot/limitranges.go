@@ -61,7 +61,7 @@ func violates(item *v1.LimitRangeItem, of *v1.ResourceRequirements) bool {
 	}
 	for name, most := range item.MaxLimitRequestRatio {
 		limit, request := of.Limits[name], of.Requests[name]
-		if request.IsZero() || limit.IsZero() || limit.AsApproximateFloat64() > most.AsApproximateFloat64()*request.AsApproximateFloat64() {
+		if request.IsZero() || limit.IsZero() || float64(limit.MilliValue())*1000 > float64(most.MilliValue())*float64(request.MilliValue()) {
 			return true
 		}
 	}

@@ -478,9 +478,9 @@ func TestSnapshotOfBudgetsAndServices(t *testing.T) {
 // starts.
 func TestInformers(t *testing.T) {
 	w := clustertest.NewWorld(t)
-	if got := len(w.Reader.Informers()); got != 15 {
+	if got := len(w.Reader.Informers()); got != 16 {
 		t.Errorf("got %d informers, want one for nodes, pods, six kinds of owners, budgets, services, claims, volumes and their classes, "+
-			"LimitRanges and CSINodes each", got)
+			"LimitRanges, CSINodes and VolumeAttachments each", got)
 	}
 	stop := make(chan struct{})
 	w.Factory.Start(stop)

@@ -89,7 +89,7 @@ const maxText = 2048
 // may still have the label of a released pod.
 func FormerRelease(pod *v1.Pod) *Release {
 	text, release := pod.Annotations[spot.ReleasedAnnotation], &Release{}
-	if len(text) > maxText || json.Unmarshal([]byte(text), release) != nil || release.Pod == pod.UID ||
+	if len(text) > maxText || json.Unmarshal([]byte(text), release) != nil || release.Pod == "" || release.Pod == pod.UID ||
 		release.Hash == "" || release.Hash == spot.ReleasedHash || len(validation.IsValidLabelValue(release.Hash)) > 0 {
 		return nil
 	}
@@ -107,6 +107,9 @@ func ControlledByDeployment(pod *v1.Pod) bool {
 // controller retains the annotation until the ReplicaSet has adopted it, unless it is a copy.
 func (r *Release) Restoration(pod *v1.Pod) PodPatch {
 	patch := PodPatch{Labels: map[string]*string{appsv1.DefaultDeploymentUniqueLabelKey: &r.Hash}, Annotations: map[string]*string{}}
+	if FormerRelease(pod) != nil && pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != spot.ReleasedHash {
+		patch.Labels = nil // a template may contain the annotation
+	}
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller != nil || r.Pod != pod.UID {
 		patch.Annotations[spot.ReleasedAnnotation] = nil

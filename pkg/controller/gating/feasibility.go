@@ -75,8 +75,7 @@ func (a *Assigner) labelsFor(pod *v1.Pod) (labels *Labels, hidden string) {
 // takesRoom reports whether an on-demand node has room for the gated pod now, after all pods that
 // wait for on-demand were placed. The pod then takes that room.
 func (a *Assigner) takesRoom(pod *v1.Pod) bool {
-	p := simulation.Hypothetical(pod)
-	p.Volumes = a.feasibility.volumesOf(pod)
+	p := a.withoutPreemption(pod)
 	a.feasibility.mu.Lock()
 	defer a.feasibility.mu.Unlock()
 	a.refresh()
@@ -99,14 +98,16 @@ func (a *Assigner) roomOnOnDemand() *simulation.Room {
 	room, revisions := simulation.NewRoom(a.feasibility.Snapshot), map[workload.OwnerKey]*snapshot.Revision{}
 	for _, obj := range a.pods.List() {
 		pod := obj.(*v1.Pod)
+		if pod.Spec.NodeName != "" || !workload.Live(pod) {
+			continue
+		}
 		made := a.recorded(pod.UID).assigned
 		waits := made != nil && made.assigned == decision.AssignedOnDemand ||
 			!workload.Gated(pod) && workload.OnlyOnDemand(pod, a.settings.Policy)
-		if pod.Spec.NodeName != "" || !workload.Live(pod) || !waits {
+		if !waits {
 			continue
 		}
-		p, key := simulation.Hypothetical(pod), workload.RevisionOf(pod)
-		p.Volumes = a.feasibility.volumesOf(pod)
+		p, key := a.withoutPreemption(pod), workload.RevisionOf(pod)
 		if p.Revision = revisions[key]; p.Revision == nil { // the room examines equal pods of a revision only once
 			p.Revision = &snapshot.Revision{Key: key}
 			revisions[key] = p.Revision
@@ -114,6 +115,16 @@ func (a *Assigner) roomOnOnDemand() *simulation.Room {
 		room.Replace(p, decision.AssignedOnDemand)
 	}
 	return room
+}
+
+// withoutPreemption returns the pod for a simulation in which it preempts no other pod: its
+// scheduler may not preempt, and the search would take long.
+func (a *Assigner) withoutPreemption(pod *v1.Pod) *snapshot.Pod {
+	own := *pod
+	own.Spec.PreemptionPolicy = new(v1.PreemptNever)
+	p := simulation.Hypothetical(&own)
+	p.Volumes = a.feasibility.volumesOf(pod)
+	return p
 }
 
 // snapshot returns the nodes and the bound pods, which pod affinity may select.

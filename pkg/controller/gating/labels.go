@@ -166,15 +166,18 @@ func (l *Labels) spotLabels(policy *decision.Policy, keys []string, nodes []*v1.
 
 // sortByNodes sorts expressions: most nodes match the first one. It returns how many do.
 func sortByNodes(all []v1.NodeSelectorRequirement, nodes []*v1.Node) (most int) {
-	count := func(e v1.NodeSelectorRequirement) int { return len(matching([]v1.NodeSelectorRequirement{e}, nodes)) }
-	slices.SortStableFunc(all, func(a, b v1.NodeSelectorRequirement) int { return count(b) - count(a) })
-	return count(all[0])
+	counts := map[string]int{}
+	for _, e := range all {
+		counts[e.Key] = len(matching([]v1.NodeSelectorRequirement{e}, nodes))
+	}
+	slices.SortStableFunc(all, func(a, b v1.NodeSelectorRequirement) int { return counts[b.Key] - counts[a.Key] })
+	return counts[all[0].Key]
 }
 
 // forPod returns the labels for a pod: if its own terms are extended, by an expression that spot
 // nodes match which they admit.
 func (l *Labels) forPod(pod *v1.Pod, nodes []*snapshot.Node) *Labels {
-	if len(l.spot) < 2 || nodeAffinity(pod.Spec.Affinity).RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if len(l.spot) < 2 || workload.NodeTerms(pod) > workload.MaxTerms || nodeAffinity(pod.Spec.Affinity).RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return l
 	}
 	var admitted []*v1.Node

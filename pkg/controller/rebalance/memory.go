@@ -84,6 +84,7 @@ type attempt struct {
 	released          bool      // whether its pod was seen as released
 	goneSince         time.Time // when the pod was first seen to be gone; zero if it is not
 	placedBefore      int       // the number of replicas in place (placed) at the start of the move
+	desiredBefore     int       // the number of replicas that the workload should have had then
 	unavailableBefore int       // the number of replicas that did not run at that time
 }
 
@@ -95,6 +96,8 @@ type backOff struct {
 	Reason   migration.Reason
 	Placed   int
 	Template string
+	// Desired is the number of replicas that the workload should have had when it started.
+	Desired int
 	// Open reports whether the pod is gone, but the outcome of the move is not known yet.
 	Open bool
 	// IsReported reports whether an event has reported a back-off of at least evictBackOff, or need
@@ -190,7 +193,7 @@ func (m *memory) lost(seen *seenNode, now time.Time) bool {
 func (l *passedOn) interrupt(n *snapshot.Node, now time.Time) {
 	for _, p := range n.Pods {
 		if p.Workload != nil {
-			l.Interrupted[p.Workload.Key] = now
+			l.Interrupted[keyOf(p.Workload)] = now
 		}
 	}
 }
@@ -198,7 +201,7 @@ func (l *passedOn) interrupt(n *snapshot.Node, now time.Time) {
 // pause returns the pause or back-off of a workload that has not ended. A failed move that
 // should save cost does not delay a heal.
 func (m *memory) pause(w *snapshot.Workload, reason migration.Reason, now time.Time, pause time.Duration) Obstacle {
-	last, ok := m.Interrupted[w.Key]
+	last, ok := m.Interrupted[keyOf(w)]
 	b := m.BackOffs[keyOf(w)]
 	switch {
 	case ok && now.Before(last.Add(pause)):
@@ -310,7 +313,7 @@ func (m *memory) recordGone(w *snapshot.Workload, a *attempt, now time.Time) {
 // failed.
 func (m *memory) close(w *snapshot.Workload) {
 	b := m.BackOffs[keyOf(w)]
-	if b.Open && placed(w, b.Reason) > b.Placed {
+	if b.Open && placed(w, b.Reason) > b.Placed+min(0, w.Desired-b.Desired) { // a scale may have removed such replicas
 		delete(m.BackOffs, keyOf(w))
 	} else if b.Open {
 		b.Open = false
@@ -334,7 +337,8 @@ func placed(w *snapshot.Workload, reason migration.Reason) int {
 // recordFailure backs a workload off for at least that long.
 func (m *memory) recordFailure(w *snapshot.Workload, a *attempt, least time.Duration, now time.Time) {
 	b := backOff{
-		Wait: least, Reason: a.reason, Placed: a.placedBefore, Template: templateOf(w), Open: !a.goneSince.IsZero(), IsReported: a.provisions,
+		Wait: least, Reason: a.reason, Placed: a.placedBefore, Template: templateOf(w), Desired: a.desiredBefore, IsReported: a.provisions,
+		Open: !a.goneSince.IsZero(),
 	}
 	most := maxBackOff
 	if a.provisions || least == minBackOff {

@@ -125,6 +125,15 @@ func TestMemory(t *testing.T) {
 			func(w *world, minute float64) {
 				w.workload("g-0").leaders, w.workload("g").rollingOut = "g", minute == 0
 			}, []string{"1: g-0-0 heal"}},
+		"a move that helped, although a scale removed another such replica": {
+			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "deployment web 4 s s s o min=3"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				if minute == 1 {
+					web := w.workload("web")
+					web.desired, web.pods = 3, web.pods[:3]
+					web.pods[0].node, web.pods[0].name = w.node("o"), "web-9"
+				}
+			}, []string{"0: web-0 heal", "1: web-1 heal"}},
 		"a group that cannot start does not block the heal of another for long": {
 			[]string{"node o on-demand cpu=9", "node s spot cpu=9", "statefulset g-0 1 - min=1", "statefulset g-1 1 s min=1"}, []float64{0, 4.9, 5},
 			func(w *world, minute float64) {

@@ -228,7 +228,7 @@ func (r *round) addMove(pod *snapshot.Pod, reason migration.Reason, requires dec
 	onlySurge := reason == migration.Assign || reason == migration.Heal && r.transitions[w.Key].Missing > 0
 	if a := r.attempts[keyOf(w)]; a == nil || a.pod != pod.UID || a.reason != reason {
 		r.attempts[keyOf(w)] = &attempt{pod: pod.UID, reason: reason, started: r.now, provisions: to == nil, surges: r.surges(pod),
-			placedBefore: placed(w, reason), unavailableBefore: unavailable(r.transitions[w.Key])}
+			placedBefore: placed(w, reason), desiredBefore: w.Desired, unavailableBefore: unavailable(r.transitions[w.Key])}
 	}
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
 	r.moved[unitOf(w)], r.placements[pod] = true, to

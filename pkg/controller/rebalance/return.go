@@ -126,13 +126,13 @@ func (r *round) untilTrusted(p *snapshot.Pod, since time.Time, needed bool) Obst
 	if !r.now.Before(calm.Add(period)) || !r.hadEarlyMove(p.Workload) || a != nil && a.pod == p.UID {
 		return Obstacle{}
 	}
-	return Obstacle{Cause: OnePerPeriod, Until: node.Earlier(calm.Add(period), r.EarlyMoves[p.Workload.Key].Add(period))}
+	return Obstacle{Cause: OnePerPeriod, Until: node.Earlier(calm.Add(period), r.EarlyMoves[keyOf(p.Workload)].Add(period))}
 }
 
 // hadEarlyMove reports whether the workload has used its move to a pool that had not been calm for
 // two calm periods.
 func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
-	last, moved := r.EarlyMoves[w.Key]
+	last, moved := r.EarlyMoves[keyOf(w)]
 	return moved && r.now.Sub(last) < r.settings.Rebalance.CalmPeriod.Duration
 }
 
@@ -140,7 +140,7 @@ func (r *round) hadEarlyMove(w *snapshot.Workload) bool {
 // provisioned if to is nil. since is the time since which that spot has been calm.
 func (r *round) addMoveToSpot(p *snapshot.Pod, reason migration.Reason, to *snapshot.Node, since time.Time) {
 	if r.now.Sub(since) < 2*r.settings.Rebalance.CalmPeriod.Duration && !r.hadEarlyMove(p.Workload) {
-		r.EarlyMoves[p.Workload.Key] = r.now
+		r.EarlyMoves[keyOf(p.Workload)] = r.now
 	}
 	requires := decision.Unassigned
 	if reason == migration.ReturnToSpot { // make room uses only existing nodes

@@ -75,11 +75,17 @@ func TestNoMoveInVain(t *testing.T) {
 				pv.Spec.CSI.Driver = "other"
 			}
 		}, []runtime.Object{limits(1)}, "evict db-0"},
-		"heal: another pod repels it":                         {heal, against("db", "cache-0"), nil, ""},
-		"heal: another pod elsewhere repels it":               {heal, against("db", "other"), nil, "evict db-0"},
-		"heal: another pod repels others":                     {heal, against("web", "cache-0"), nil, "evict db-0"},
-		"heal: another pod repels its namespace by name":      {heal, inNamespaces(against("db", "cache-0"), v1.LabelMetadataName, "shop"), nil, ""},
-		"heal: another pod repels another namespace":          {heal, inNamespaces(against("db", "cache-0"), v1.LabelMetadataName, "other"), nil, "evict db-0"},
+		"heal: another pod repels it":                    {heal, against("db", "cache-0"), nil, ""},
+		"heal: another pod elsewhere repels it":          {heal, against("db", "other"), nil, "evict db-0"},
+		"heal: another pod repels others":                {heal, against("web", "cache-0"), nil, "evict db-0"},
+		"heal: another pod repels its namespace by name": {heal, inNamespaces(against("db", "cache-0"), v1.LabelMetadataName, "shop"), nil, ""},
+		"heal: another pod repels another namespace":     {heal, inNamespaces(against("db", "cache-0"), v1.LabelMetadataName, "other"), nil, "evict db-0"},
+		"heal: another pod repels no namespace by both labels": {heal, func(object runtime.Object) {
+			inNamespaces(against("db", "cache-0"), v1.LabelMetadataName, "other")(object)
+			if pod, ok := object.(*v1.Pod); ok && pod.Spec.Affinity != nil {
+				pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector.MatchLabels["team"] = "x"
+			}
+		}, nil, "evict db-0"},
 		"heal: another pod repels unknown namespaces":         {heal, inNamespaces(against("db", "cache-0"), "team", "shop"), nil, ""},
 		"heal: another pod on its node uses its volume":       {heal, mode(v1.ReadWriteOnce), nil, ""},
 		"heal: another pod uses its volume, which is for one": {heal, mode(v1.ReadWriteOncePod), nil, ""},
@@ -97,6 +103,11 @@ func TestNoMoveInVain(t *testing.T) {
 			Max: cpu("500m")})}, ""},
 		"saving: a LimitRange forbids its ratio": {saving, nil, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypeContainer, Default: cpu("5"),
 			MaxLimitRequestRatio: cpu("4")})}, ""},
+		"saving: a LimitRange permits its ratio, which is no binary fraction": {saving, func(object runtime.Object) {
+			if rs, ok := object.(*appsv1.ReplicaSet); ok {
+				rs.Spec.Template.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: cpu("300m"), Limits: cpu("900m")}
+			}
+		}, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypeContainer, MaxLimitRequestRatio: cpu("3")})}, "release web-0"},
 		"saving: a LimitRange permits its ratio": {saving, nil, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypeContainer, Default: cpu("4"),
 			MaxLimitRequestRatio: cpu("4")})}, "release web-0"},
 		"saving: a LimitRange of pods forbids its successor":  {saving, nil, []runtime.Object{limitRange(v1.LimitRangeItem{Type: v1.LimitTypePod, Max: cpu("500m")})}, ""},
