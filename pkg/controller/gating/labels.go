@@ -177,7 +177,8 @@ func sortByNodes(all []v1.NodeSelectorRequirement, nodes []*v1.Node) (most int) 
 // forPod returns the labels for a pod: if its own terms are extended, by an expression that spot
 // nodes match which they admit.
 func (l *Labels) forPod(pod *v1.Pod, nodes []*snapshot.Node) *Labels {
-	if len(l.spot) < 2 || workload.NodeTerms(pod) > workload.MaxTerms || nodeAffinity(pod.Spec.Affinity).RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if len(l.spot) < 2 || workload.NodeTerms(pod) > workload.MaxTerms ||
+		nodeAffinity(pod.Spec.Affinity).RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return l
 	}
 	var admitted []*v1.Node
