@@ -39,8 +39,9 @@ func (a *Assigner) assignGated(
 		} else if len(returning) > 0 {
 			f.returns, returning = returning[0].Name, returning[1:]
 		}
-		lasting, adopted := s.settings.FallbackAfter != decision.Never && !a.isRecreated(s.pod), a.isAdopted(s.pod)
-		f.lasting = lasting && !f.kept && !adopted // our scheduler keeps the floor
+		adopted := a.isAdopted(s.pod)
+		lasting := s.settings.FallbackAfter != decision.Never && (adopted || !a.createsSuccessors(s.pod))
+		f.lasting = lasting && !adopted && !f.kept // our scheduler keeps the floor
 		c := f.labels.choose(s.subject, s.settings, f)
 		if lasting && !f.lasting && c.assigned == decision.AssignedOnDemand && len(c.require) > 0 && !a.takesRoom(s.pod) {
 			switch {

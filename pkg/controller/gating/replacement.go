@@ -231,20 +231,29 @@ func (a *Assigner) waitedFor(pod *v1.Pod) (waited time.Duration, known bool) {
 // isRecreated reports whether the pod's controller recreates it after a deletion without other
 // effects. A Job may count the pod as failed, and an adopted pod may have what its successor lacks.
 func (a *Assigner) isRecreated(pod *v1.Pod) bool {
+	return a.createsSuccessors(pod) && !a.isAdopted(pod)
+}
+
+// createsSuccessors reports whether the pod's controller creates a pod after a deletion.
+func (a *Assigner) createsSuccessors(pod *v1.Pod) bool {
 	key := workload.RevisionOf(pod) // of kind Pod without a controller
-	return !a.isAdopted(pod) &&
-		(slices.Contains([]string{"ReplicaSet.apps", "StatefulSet.apps", "ReplicationController."}, key.Kind+"."+key.Group) ||
-			slices.Contains(a.settings.EvictableOwners, key.Kind+"."+key.Group))
+	return slices.Contains([]string{"ReplicaSet.apps", "StatefulSet.apps", "ReplicationController."}, key.Kind+"."+key.Group) ||
+		slices.Contains(a.settings.EvictableOwners, key.Kind+"."+key.Group)
 }
 
 // isAdopted reports whether the pod's controller did not create it: the pod is older than its
 // controller, or has been observed without one. A backup restores pods so, and fills the volumes of
 // just these pods.
 func (a *Assigner) isAdopted(pod *v1.Pod) bool {
+	switch {
+	case metav1.GetControllerOfNoCopy(pod) == nil:
+		return false
+	case a.recorded(pod.UID).orphaned:
+		return true
+	}
 	_, owners, err := a.owners.SubjectAndObjects(pod)
-	return metav1.GetControllerOfNoCopy(pod) != nil && (a.recorded(pod.UID).orphaned ||
-		err == nil && owners.ReplicaSet != nil && pod.CreationTimestamp.Before(&owners.ReplicaSet.CreationTimestamp) ||
-		err == nil && owners.StatefulSet != nil && pod.CreationTimestamp.Before(&owners.StatefulSet.CreationTimestamp))
+	return err == nil && (owners.ReplicaSet != nil && pod.CreationTimestamp.Before(&owners.ReplicaSet.CreationTimestamp) ||
+		owners.StatefulSet != nil && pod.CreationTimestamp.Before(&owners.StatefulSet.CreationTimestamp))
 }
 
 // assignsSuccessors reports whether a successor of the pod would be assigned: the controller has
